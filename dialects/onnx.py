@@ -66,9 +66,10 @@ BARRIER = "tensoropt.Barrier"
 """``Barrier(x, after)`` returns ``x`` after ``after`` has been computed."""
 
 ATTENTION = "tensoropt.Attention"
-"""``Attention(q, k, v, mask)`` is ``softmax(q k) v`` of long sequences, in blocks: queries `... s d`,
-keys `... d t`, values `... t e`. The second result has the logarithms of the sums of exponentials.
-With ``causal``, a row sees the keys up to its own place."""
+"""``Attention(q, k, v, mask)`` is ``softmax(q k) v`` of long sequences, which runs in blocks.
+
+Queries are `... s d`, keys `... d t`, values `... t e`. The second result has the logarithms of the
+sums of exponentials. With ``causal``, a row sees the keys up to its own place."""
 
 ATTENTION_GRADIENT = "tensoropt.AttentionGradient"
 """``AttentionGradient(q, k, v, y, total, dy, mask)`` returns the gradients of q, k and v."""

@@ -232,7 +232,7 @@ def _grouped(
 
 
 def _unrepeated(value: ir.Value) -> ir.Value | None:
-    """Return `b g t d` of which `b (g n) t d` repeats each head ``n`` times, else ``None``."""
+    """Return `b g t d` if ``value``, `b (g n) t d`, repeats each head of it ``n`` times."""
     merge = owner(value)
     repeat = None if merge is None or merge.name != "onnx.Reshape" else owner(merge.operands[0])
     if repeat is None or repeat.name != "onnx.Expand":

@@ -6,8 +6,8 @@
 A step trains one sequence with AdamW in bfloat16 and recomputes its blocks; a prefill computes one
 sequence in float16. Contexts are doubled until no plan fits, and then the middle is tried. Searched
 are meshes of up to two axes. Weights are holes in files; no tensor is ever allocated. The columns
-are plans with the scores of a whole attention, with attention in blocks whose keys are gathered or
-split by heads, and with rings.
+are plans with the scores of a whole attention, with attention in blocks that splits heads or
+gathers keys, and with rings too.
 """
 
 from __future__ import annotations

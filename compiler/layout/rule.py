@@ -38,8 +38,8 @@ InnerKind = str
 StepKind = InnerKind
 """Also ``exchange``, which swaps edges between neighbours along an axis: one collective permute for
 two ranks, two for more. In a ``ring``, all ranks pass a tensor on until each has had it, in
-collective permutes; ``turn`` is a copy for each rank of the ring. ``held`` is memory that the op
-takes while it runs, and no time."""
+collective permutes; ``turn`` is a copy for each rank of the ring. ``memory`` is
+memory that the op takes while it runs, and no time."""
 
 Sections = tuple[tuple[int, int, Blocks], ...]
 """Blocks of dimensions: (tensor, dimension, blocks), sorted; operands come before results."""
@@ -207,14 +207,14 @@ class Rule:
         """Return (kind, mesh axes, input bytes per rank) of each step inside the op of one rank."""
         found: list[tuple[InnerKind, tuple[int, ...], int]] = []
         for inner, axes, size in self._running(strategy, mesh):
-            if inner.kind != "held":
+            if inner.kind != "memory":
                 found += [(kind, axes, size) for kind in _messages(inner, mesh.extent(axes))]
         return found
 
-    def held_bytes(self, strategy: Strategy, mesh: Mesh) -> int:
-        """Return the bytes that the op of one rank takes beside its operands and results."""
+    def inner_bytes(self, strategy: Strategy, mesh: Mesh) -> int:
+        """Return the bytes that the op of one rank takes besides its operands and results."""
         steps = self._running(strategy, mesh)
-        return sum(inner.times * size for inner, _, size in steps if inner.kind == "held")
+        return sum(inner.times * size for inner, _, size in steps if inner.kind == "memory")
 
     def _running(
         self, strategy: Strategy, mesh: Mesh

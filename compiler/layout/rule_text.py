@@ -49,7 +49,7 @@ _INNER = re.compile(
     r"(\w+)(?: over ([\w, ]+))? of \(([\w, ]*)\), (\d{1,18}) bytes(?: (\d{1,4}) times)?"
     r"( if padded)?"
 )
-_LOCAL = ("copy", "held", "turn")
+_LOCAL = ("copy", "memory", "turn")
 _KINDS = (*COLLECTIVES, "exchange", "ring", *_LOCAL)
 _NOTHING = "-"
 _LINEAR = re.compile(r"linear\((\d+(?:, ?\d+)*)\)")

@@ -173,10 +173,10 @@ class NodeCosts:
         return total
 
     def inner_bytes(self, node: Node, strategy: Strategy) -> int:
-        """Return the bytes that ``node`` takes beside operands and results: bodies, inner steps."""
+        """Return the bytes of bodies and inner steps, besides operands and results."""
         if node.constant or not isinstance(node, Op):
             return 0
-        return node.info.inner_bytes + node.rule.held_bytes(strategy, self.mesh)
+        return node.info.inner_bytes + node.rule.inner_bytes(strategy, self.mesh)
 
     def transient_bytes(
         self, node: Node, strategy: Strategy, but: Container[int] = frozenset()

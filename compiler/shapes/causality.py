@@ -88,7 +88,7 @@ def _triangle(op: ir.Operation) -> tuple[bool, int] | None:
 
 
 def _is_square(value: ir.Value) -> bool:
-    """Return whether a value has one matrix of as many rows as keys."""
+    """Return whether a value has one square matrix."""
     shape = static_shape(value.type) or []
     return len(shape) > 1 and shape[-1] == shape[-2] and math.prod(shape[:-2]) == 1
 

@@ -40,11 +40,12 @@ nb::object to_numpy(std::vector<T> values, std::size_t columns) {
 }
 
 Program program(const Array<std::uint8_t>& flags, const Array<std::int32_t>& operands_begin,
-                const Array<std::int32_t>& operands, const Array<std::int32_t>& constant, const Array<std::int32_t>& results_begin,
-                const Array<std::int32_t>& results, const Array<std::uint8_t>& stays,
-                const Array<std::int32_t>& alike, const Array<std::uint8_t>& folded,
-                const Array<std::int32_t>& awaits, std::int32_t last,
-                const Array<std::int32_t>& handed, std::size_t views, double batches) {
+                const Array<std::int32_t>& operands, const Array<std::int32_t>& constant,
+                const Array<std::int32_t>& results_begin, const Array<std::int32_t>& results,
+                const Array<std::uint8_t>& stays, const Array<std::int32_t>& alike,
+                const Array<std::uint8_t>& folded, const Array<std::int32_t>& awaits,
+                std::int32_t last, const Array<std::int32_t>& handed, std::size_t views,
+                double batches) {
   return {.flags = copied(flags),
           .operands_begin = copied(operands_begin),
           .results_begin = copied(results_begin),
@@ -94,10 +95,12 @@ class Asked : public Costing {
     using Bytes = std::vector<std::int64_t>;
     using Sized = std::vector<Strategy::Sized>;
     using Timed = std::vector<std::pair<std::int32_t, double>>;
-    auto [compute_s, inner_s, kept, held, wanted, wanted_bytes, made, made_bytes, fills, masks, apart] =
-        nb::cast<std::tuple<double, double, std::int64_t, std::int64_t, Numbers, Bytes, Numbers, Bytes, Sized,
-                            Sized, Timed>>(source_.attr("strategy")(node, picked));
-    return {compute_s, inner_s, kept, held, wanted, made, wanted_bytes, made_bytes, fills, masks, apart};
+    auto [compute_s, inner_s, kept, held, wanted, wanted_bytes, made, made_bytes, fills, masks,
+          apart] =
+        nb::cast<std::tuple<double, double, std::int64_t, std::int64_t, Numbers, Bytes, Numbers,
+                            Bytes, Sized, Sized, Timed>>(source_.attr("strategy")(node, picked));
+    return {compute_s,    inner_s,    kept,  held,  wanted, made,
+            wanted_bytes, made_bytes, fills, masks, apart};
   }
 
   Path path(std::int32_t value, std::int32_t source, std::int32_t target) override {
@@ -242,19 +245,19 @@ NB_MODULE(_walk, m) {
       .def(
           "__init__",
           [](Program* self, const Array<std::uint8_t>& flags,
-             const Array<std::int32_t>& operands_begin, const Array<std::int32_t>& operands, const Array<std::int32_t>& constant,
-             const Array<std::int32_t>& results_begin, const Array<std::int32_t>& results,
-             const Array<std::uint8_t>& stays, const Array<std::int32_t>& alike,
-             const Array<std::uint8_t>& folded, const Array<std::int32_t>& awaits,
-             std::int32_t last, const Array<std::int32_t>& handed, std::size_t views,
-             double batches) {
-            new (self) Program(program(flags, operands_begin, operands, constant,
-                                       results_begin, results, stays, alike, folded, awaits, last,
-                                       handed, views, batches));
+             const Array<std::int32_t>& operands_begin, const Array<std::int32_t>& operands,
+             const Array<std::int32_t>& constant, const Array<std::int32_t>& results_begin,
+             const Array<std::int32_t>& results, const Array<std::uint8_t>& stays,
+             const Array<std::int32_t>& alike, const Array<std::uint8_t>& folded,
+             const Array<std::int32_t>& awaits, std::int32_t last,
+             const Array<std::int32_t>& handed, std::size_t views, double batches) {
+            new (self)
+                Program(program(flags, operands_begin, operands, constant, results_begin, results,
+                                stays, alike, folded, awaits, last, handed, views, batches));
           },
-          "flags"_a, "operands_begin"_a, "operands"_a, "constant"_a,
-          "results_begin"_a, "results"_a, "stays"_a, "alike"_a, "folded"_a, "awaits"_a, "last"_a,
-          "handed"_a, "views"_a, "batches"_a);
+          "flags"_a, "operands_begin"_a, "operands"_a, "constant"_a, "results_begin"_a, "results"_a,
+          "stays"_a, "alike"_a, "folded"_a, "awaits"_a, "last"_a, "handed"_a, "views"_a,
+          "batches"_a);
   nb::class_<Images>(m, "Images")
       .def(
           "__init__",

@@ -1,9 +1,9 @@
 """Attention over a sequence that is split: keys and values travel from rank to rank.
 
-Each rank has some rows, and the keys and values of the same places. In as many turns as there are
-ranks, it attends to the keys that it has at that time, joins the result with those of earlier
-turns, and sends the keys to the next rank (Liu et al., arXiv 2310.01889). No rank ever has all
-keys.
+Each rank has some rows, and the keys and values of the same places. In each turn, it attends to the
+keys that it has at that time, joins the result with earlier results, and sends the keys to the next
+rank (Liu et al., arXiv 2310.01889). After one turn per rank, all rows have seen all keys. No rank
+ever has all keys.
 
 If rows see no later keys, most of the pairs of the first ranks are empty, and the last rank sets
 the pace. The parts are then exchanged first, so that each of ``n`` ranks has a chunk from the start
@@ -107,7 +107,7 @@ class Ring:
         self, q: ir.Value, k: ir.Value, v: ir.Value, rows: Sequence[ir.Value],
         mask: ir.Value | None = None,
     ) -> Gradients:  # fmt: skip
-        """Return the gradients of :meth:`all`; those of keys and values travel with these."""
+        """Return the gradients of :meth:`all`; gradients of keys and values travel with these."""
         total: Gradients | None = None
         for turn in range(self.ranks):
             if total is not None:
@@ -206,14 +206,14 @@ class Ring:
         return self.make.take(x, self._constant(starts.reshape(-1, 1) + np.arange(half)), dim)
 
     def _if(self, part: Part, turn: int, *, wanted: bool) -> Part:
-        """Return ``part`` on ranks whose keys come from a rank before, or after; else no keys."""
+        """Return ``part`` if the keys come from a rank before, or after; else a part of no keys."""
         make = self.make
         flags = self._constant((self._comes_before(turn) == wanted).reshape(-1, 1))
         nothing = make.scalar(floor_of(part.total), part.total)
         return Part(part.y, make.where(flags, part.total, nothing))
 
     def _or_zero(self, x: ir.Value, turn: int, *, wanted: bool) -> ir.Value:
-        """Return ``x`` on ranks whose keys come from a rank before, or after; else zeros."""
+        """Return ``x`` if the keys come from a rank before, or after; else zeros."""
         flags = self._constant((self._comes_before(turn) == wanted).reshape(-1, 1))
         return self.make.where(flags, x, self.make.scalar(0.0, x))
 

@@ -57,17 +57,17 @@ class Extents:
         for size, count in self._passes(self.score_bytes, _PASSES):
             dims = *self._own, self.sequence
             yield self._step(self._ring, dims, size // share, "turn", times=count * times)
-        yield self._step(self._ring, self._own, self._block(_SCORES * self.score_bytes), "held")
+        yield self._step(self._ring, self._own, self._block(_SCORES * self.score_bytes), "memory")
 
     def blocks(self, *, gradients: bool = False) -> Iterator[InnerStep]:
         """Yield the passes over scores of attention in blocks, and the memory of a block."""
         share = 2 if self.causal else 1
-        one, passes, held = self.score_bytes, _PASSES, _SCORES
+        one, passes, blocks = self.score_bytes, _PASSES, _SCORES
         if gradients:
-            one, passes, held = self.wide_bytes, _BACKWARD_PASSES, _BACKWARD_SCORES
+            one, passes, blocks = self.wide_bytes, _BACKWARD_PASSES, _BACKWARD_SCORES
         for size, count in self._passes(one, passes):
             yield self._step((), self._own, size * self.rows // share, "copy", times=count)
-        yield self._step((), self._own, self._block(held * one), "held")
+        yield self._step((), self._own, self._block(blocks * one), "memory")
 
     def ring(self) -> Iterator[InnerStep]:
         """Yield the steps of a ring, in which keys and values travel."""
@@ -79,8 +79,10 @@ class Extents:
             travelled = self.keys, (self.key + self.value) * self.item_bytes
             yield from self._exchanged(sent, made, travelled)
             yield from self._picked(self.key * self.item_bytes)
-        yield self._held((*self.keys, self.sequence), 2 * (self.key + self.value) * self.item_bytes)
-        yield self._held(self._own, 3 * self.value * self.wide_bytes)
+        yield self._occupy(
+            (*self.keys, self.sequence), 2 * (self.key + self.value) * self.item_bytes
+        )
+        yield self._occupy(self._own, 3 * self.value * self.wide_bytes)
 
     def ring_gradients(self) -> Iterator[InnerStep]:
         """Yield the steps of a ring, in which keys, values and their gradients travel."""
@@ -102,9 +104,9 @@ class Extents:
                 (self.keys, size * wide),
             )
             yield from self._picked(rows)
-        held = 2 * size * (self.item_bytes + wide)
-        yield self._held((*self.keys, self.sequence), held)
-        yield self._held(self._own, 2 * self.key * wide)
+        travelling = 2 * size * (self.item_bytes + wide)
+        yield self._occupy((*self.keys, self.sequence), travelling)
+        yield self._occupy(self._own, 2 * self.key * wide)
 
     def _passed(self, size: int, item_bytes: int, messages: int) -> Iterator[InnerStep]:
         """Yield the messages of a tensor of keys and values that all ranks pass on."""
@@ -131,8 +133,8 @@ class Extents:
         yield self._step(self._ring, self._own, row_bytes // 2, "turn")
         yield self._step(self._ring, (*self.keys, self.sequence), size // 2, "turn", times=2)
 
-    def _held(self, dims: tuple[int, ...], item_bytes: int) -> InnerStep:
-        return self._step(self._ring, dims, item_bytes, "held")
+    def _occupy(self, dims: tuple[int, ...], item_bytes: int) -> InnerStep:
+        return self._step(self._ring, dims, item_bytes, "memory")
 
     def _block(self, score_bytes: int) -> int:
         """Return the bytes of a block of scores, per key."""
