@@ -73,8 +73,9 @@ def attention_heads(graph: Graph) -> dict[int, int]:
 
 def _is_blocked(node: Node) -> bool:
     """Say if an op is a whole attention of a long sequence."""
-    forward = isinstance(node, Op) and node.follows is None
-    return forward and node.info.name == "tensoropt.Attention"
+    if not isinstance(node, Op) or node.follows is not None:
+        return False
+    return node.info.name == "tensoropt.Attention"
 
 
 def _is_product(node: Node) -> bool:

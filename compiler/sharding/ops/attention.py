@@ -137,9 +137,9 @@ def _products(info: OpInfo, head: int) -> FactorMap:
 def _localize(local: LocalOp) -> list[ir.Value]:
     info = local.info
     if local.axes(_ROWS) and local.rule.operands[1].count(_ROWS):
-        pieces = local.pieces(_HEADS), local.pieces(_QUERIES)
-        own, shared = _head_counts(info, 2 if len(info.shape(0)) == 3 else 1)
-        heads = Heads(shared // pieces[0], own // shared // pieces[1])
+        count, shared = _head_counts(info, 2 if len(info.shape(0)) == 3 else 1)
+        each = count // shared // local.pieces(_QUERIES)
+        heads = Heads(shared // local.pieces(_HEADS), each)
         return [
             attend_in_ring(
                 local,

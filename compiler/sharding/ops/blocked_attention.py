@@ -18,6 +18,7 @@ from tensoropt.compiler.sharding.rule.ring import Ring
 from tensoropt.compiler.sharding.rule.ring_steps import Extents
 from tensoropt.compiler.sharding.rule.windows import window_loop
 from tensoropt.dialects.mlir import ir
+from tensoropt.runtime.layout.layout import Reduction
 
 __all__ = ["blocked", "blocked_gradient"]
 
@@ -58,7 +59,7 @@ def _rule(
         alone = {} if not own else dict.fromkeys((_KEYS, _VALUES), dim)
         results = {**dict.fromkeys(made, dim), **(alone if gradients else {})}
         operands = {**dict.fromkeys(rows, dim), **alone, **aligned(info, mask, dim=dim, rank=rank)}
-        reduction = "sum" if gradients and not own else None
+        reduction: Reduction | None = "sum" if gradients and not own else None
         factors.append(
             present_factor(info, operands, results, reduction=reduction, padded=reduction is None)
         )

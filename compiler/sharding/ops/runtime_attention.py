@@ -183,11 +183,12 @@ def _extents(info: OpInfo, heads: int) -> Extents | None:
     if any(None in operand.shape for operand in own):
         return None
     (query, key, value), causal = own, bool(info.attribute("unidirectional", 0))
-    rows, widths = query.shape[1] or 0, [(x.shape[2] or 0) // heads for x in (key, value)]
-    if key.shape[1] != rows or not is_long(rows, rows, sum(widths)) or (causal and rows % 2):
+    rows = query.shape[1] or 0
+    size, width = ((x.shape[2] or 0) // heads for x in (key, value))
+    if key.shape[1] != rows or not is_long(rows, rows, size + width) or (causal and rows % 2):
         return None
     lead, kind = (0, _HEADS), (query.dtype, query.item_bytes)
-    return Extents(lead, lead, _ROWS, rows, *widths, *kind, causal)
+    return Extents(lead, lead, _ROWS, rows, size, width, *kind, causal)
 
 
 def _is_per_batch(info: OpInfo, mask: int) -> bool:

@@ -153,7 +153,7 @@ class Ring:
                 value[place] = self.make.add(value[place], own.value)
         home = [self._next(x) for x in key], [self._next(x) for x in value]
         sums = (query, -2), (home[0], -1), (home[1], -2)
-        return Gradients(*(self._in_order(self._both(*own, dim), dim) for own, dim in sums))
+        return Gradients(*(self._in_order(self._both(a, b, dim), dim) for (a, b), dim in sums))
 
     @cached_property
     def ranks(self) -> int:
