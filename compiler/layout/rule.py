@@ -87,8 +87,10 @@ class InnerStep:
     """A collective, or a local copy, inside the op of one rank when axes split ``factors``.
 
     The collective runs over these axes. Each rank's input tensor runs along the factors ``dims``
-    and has ``item_bytes`` bytes per point. A ``padded`` step only runs if a factor has padding. A
-    local step over no factors runs in all strategies. The step runs several ``times``.
+    and has ``item_bytes`` bytes per point, with at most ``most`` points of the last factor, if that
+    is not 0. A ``padded`` step only runs if a factor has padding, and an ``unsplit`` step if no
+    axis splits ``factors``. A local step over no factors runs in all strategies. The step runs
+    several ``times``.
     """
 
     factors: tuple[int, ...]
@@ -96,7 +98,9 @@ class InnerStep:
     item_bytes: int
     kind: StepKind = "all_reduce"
     padded: bool = False
+    unsplit: bool = False
     times: int = 1
+    most: int = 0
 
 
 @dataclass(frozen=True)
@@ -223,7 +227,7 @@ class Rule:
         for inner in self.inner:
             own = (axis for factor in inner.factors for axis in strategy.axes_of(factor))
             axes = tuple(sorted(own))
-            if inner.factors and not axes:
+            if inner.factors and bool(axes) == inner.unsplit:
                 continue
             if not inner.padded or self._has_padding(inner.factors, strategy, mesh):
                 yield inner, axes, inner.item_bytes * self._points(inner, strategy, mesh)
@@ -235,7 +239,10 @@ class Rule:
     def _points(self, inner: InnerStep, strategy: Strategy, mesh: Mesh) -> int:
         """Return the points of one rank's tensor; a symbolic size without a range counts as 1."""
         sizes = ((f, mean_of([self.factors[f].size]) or 1) for f in inner.dims)
-        return math.prod(part_of(n, mesh.extent(strategy.axes_of(f))) for f, n in sizes)
+        parts = [part_of(n, mesh.extent(strategy.axes_of(f))) for f, n in sizes]
+        if inner.most:
+            parts[-1] = min(parts[-1], inner.most)
+        return math.prod(parts)
 
 
 def _messages(inner: InnerStep, ranks: int) -> list[InnerKind]:

@@ -6,8 +6,9 @@ The map gives the factor of each dimension of each operand and result, ``_`` for
 ``n=2304 of 3`` has blocks; ``(j, n of 3) -> (j, n)`` has them in one tensor only. In ``(j, h g)``
 the factor ``g`` is minor to ``h`` in one dimension. An inner step is
 written ``all_reduce over k of (i, j), 4 bytes``, followed by ``3 times`` if it runs several times,
-and by ``if padded`` if it only runs for parts with padding. A local step that runs in all
-strategies is written ``copy of (i, j), 4 bytes``.
+by ``of 8 at most`` if it has at most 8 points of the last factor, and by ``if padded`` or ``if
+unsplit`` if it only runs for parts with padding or if nothing splits the factors. A local step that
+runs in all strategies is written ``copy of (i, j), 4 bytes``.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _FACTOR = re.compile(
 )
 _INNER = re.compile(
     r"(\w+)(?: over ([\w, ]+))? of \(([\w, ]*)\), (\d{1,18}) bytes(?: (\d{1,4}) times)?"
-    r"( if padded)?"
+    r"(?: of (\d{1,18}) at most)?( if padded| if unsplit)?"
 )
 _LOCAL = ("copy", "memory", "turn")
 _KINDS = (*COLLECTIVES, "exchange", "ring", *_LOCAL)
@@ -133,7 +134,8 @@ class NamedRule:
         over, dims = (", ".join(self.names[f] for f in own) for own in (step.factors, step.dims))
         where = f" over {over}" if over else ""
         condition = f" {step.times} times" if step.times != 1 else ""
-        condition += " if padded" if step.padded else ""
+        condition += f" of {step.most} at most" if step.most else ""
+        condition += " if padded" if step.padded else " if unsplit" if step.unsplit else ""
         return f"{step.kind}{where} of ({dims}), {step.item_bytes} bytes{condition}"
 
 
@@ -259,7 +261,10 @@ def _inner(text: str, names: Mapping[str, int]) -> InnerStep:
     if match is None or match[1] not in _KINDS or not (match[2] or match[1] in _LOCAL):
         raise UserError(
             "has a wrong step inside, expected <collective> over <factors> of (<factors>), "
-            f"<n> bytes [<n> times] [if padded], with one of {', '.join(_KINDS)}, got: '{text}'"
+            "<n> bytes [<n> times] [of <n> at most] [if padded] [if unsplit], with one of "
+            f"{', '.join(_KINDS)}, got: '{text}'"
         )
     over, dims = (tuple(_number(name, names) for name in _words(match[n] or "")) for n in (2, 3))
-    return InnerStep(over, dims, int(match[4]), match[1], bool(match[6]), int(match[5] or 1))
+    when, times, most = match[7] or "", int(match[5] or 1), int(match[6] or 0)
+    conditions = "padded" in when, "unsplit" in when
+    return InnerStep(over, dims, int(match[4]), match[1], *conditions, times, most)

@@ -7,7 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sharding.harness import Case, check, normal, offered
+from sharding.harness import Case, check, local_functions, normal, offered
+
+from tensoropt.runtime.layout.mesh import Mesh
 
 MESHES = [(2,), (4,), (2, 2)]
 _ROWS = 64
@@ -111,3 +113,13 @@ def test_half_precision(causal: bool) -> None:
             halves[4] = case.operands[4]
         held = replace(case, operands=halves, expected=expected)
         check(held, (4,), rtol=2e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_all_messages_are_priced(causal: bool) -> None:
+    for case in cases(causal=causal):
+        report, mesh = check(case, (4,), rtol=1e-3, atol=1e-4), Mesh((4,))
+        for strategy, text in zip(report.tried, local_functions(case, (4,)), strict=True):
+            kinds = [kind for kind, *_ in report.rule.inner_steps(strategy, mesh)]
+            assert kinds.count("collective_permute") == text.count("topt.collective_permute")
+            assert report.rule.inner_bytes(strategy, mesh) > 0

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from sharding.harness import Case, check, local_functions, normal, offered
 
+from tensoropt.runtime.layout.mesh import Mesh
+
 MESHES = [(2,), (4,), (2, 2), (8,)]
 _ROWS = 48
 
@@ -91,3 +93,15 @@ def test_keys_of_the_runtimes_operator_travel(causal: int, mesh: tuple[int, ...]
     masked = [*operands, None, np.full((2, _ROWS), 1, np.int32)]
     other = Case("MultiHeadAttention", masked, attributes, 1, "com.microsoft")
     assert not any(f"{whole} {whole} {whole}" in text for text in offered(other, mesh))
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+def test_all_messages_are_priced(causal: int) -> None:
+    case = attention(is_causal=causal)
+    rule, found = check(case, (4,)).rule, check(case, (4,)).tried
+    texts = local_functions(case, (4,))
+    assert len(texts) == len(found)
+    for strategy, text in zip(found, texts, strict=True):
+        kinds = [kind for kind, *_ in rule.inner_steps(strategy, Mesh((4,)))]
+        assert kinds.count("collective_permute") == text.count("topt.collective_permute")
+        assert bool(rule.inner_bytes(strategy, Mesh((4,)))) == ("permute" in text)

@@ -86,7 +86,7 @@ def _rule(
         flops_per_point=2.0 * share,
     )
     ring = (extents.ring_gradients() if gradients else extents.ring()) if square else ()
-    inner: tuple[InnerStep, ...] = (*extents.blocks(gradients=gradients), *ring)
+    inner: tuple[InnerStep, ...] = (*extents.blocks(keys[row] or 1, gradients=gradients), *ring)
     return replace(rule, inner=inner)
 
 

@@ -39,6 +39,7 @@ __all__ = [
     "can_block",
     "floor_of",
     "is_long",
+    "usual_rows",
     "visible",
 ]
 
@@ -113,7 +114,12 @@ def attend_long(
 
 def block_rows(rows: int, sizes: int) -> int:
     """Return the rows of a block."""
-    return min(rows, max(2 * _SHARE * sizes, -(-rows // _MOST_BLOCKS)))
+    return min(rows, max(usual_rows(sizes), -(-rows // _MOST_BLOCKS)))
+
+
+def usual_rows(sizes: int) -> int:
+    """Return the rows of a block, unless it has all rows or there are too many blocks."""
+    return 2 * _SHARE * sizes
 
 
 def floor_of(x: ir.Value) -> float:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tensoropt.compiler.layout.rule import InnerStep
-from tensoropt.compiler.sharding.rule.attending import block_rows
+from tensoropt.compiler.sharding.rule.attending import block_rows, usual_rows
 
 __all__ = ["Extents"]
 
@@ -57,27 +57,42 @@ class Extents:
         for size, count in self._passes(self.score_bytes, _PASSES):
             dims = *self._own, self.sequence
             yield self._step(self._ring, dims, size // share, "turn", times=count * times)
-        yield self._step(self._ring, self._own, self._block(_SCORES * self.score_bytes), "memory")
+        yield self._chunk(_SCORES * self.score_bytes)
 
-    def blocks(self, *, gradients: bool = False) -> Iterator[InnerStep]:
-        """Yield the passes over scores of attention in blocks, and the memory of a block."""
+    def blocks(self, keys: int, *, gradients: bool = False) -> Iterator[InnerStep]:
+        """Yield the passes over scores of attention in blocks, and the memory of a block.
+
+        If the ``keys`` are of another sequence, the ranks have all of them.
+        """
         share = 2 if self.causal else 1
         one, passes, blocks = self.score_bytes, _PASSES, _SCORES
         if gradients:
             one, passes, blocks = self.wide_bytes, _BACKWARD_PASSES, _BACKWARD_SCORES
         for size, count in self._passes(one, passes):
-            yield self._step((), self._own, size * self.rows // share, "copy", times=count)
-        yield self._step((), self._own, self._block(blocks * one), "memory")
+            yield self._step((), self._own, size * keys // share, "copy", times=count)
+        sizes = self.key + self.value
+        if keys != self.rows:
+            most = usual_rows(sizes)
+            yield InnerStep((), self._own, blocks * one * keys, "memory", most=most)
+            return
+        rows = block_rows(self.rows, sizes)
+        seen = keys - rows if self.causal else keys  # by the last block, except its own rows
+        size = blocks * one * rows * max(seen, rows) // keys
+        yield replace(self._step(self._ring, self._own, size, "memory"), unsplit=True)
+        yield self._chunk(blocks * one)
 
     def ring(self) -> Iterator[InnerStep]:
         """Yield the steps of a ring, in which keys and values travel."""
         yield from self._passed(self.key + self.value, self.item_bytes, 2)
         yield from self._joined()
         if self.causal:
-            sent = self.queries, self.key * self.item_bytes
-            made = self.queries, (self.value + 1) * self.wide_bytes
-            travelled = self.keys, (self.key + self.value) * self.item_bytes
-            yield from self._exchanged(sent, made, travelled)
+            yield from self._exchanged(
+                (self.queries, self.key * self.item_bytes),
+                (self.keys, self.key * self.item_bytes),
+                (self.keys, self.value * self.item_bytes),
+                (self.queries, self.value * self.wide_bytes),
+                (self.queries, self.wide_bytes),
+            )
             yield from self._picked(self.key * self.item_bytes)
         yield self._occupy(
             (*self.keys, self.sequence), 2 * (self.key + self.value) * self.item_bytes
@@ -88,8 +103,11 @@ class Extents:
         """Yield the steps of a ring, in which keys, values and their gradients travel."""
         size, wide = self.key + self.value, self.wide_bytes
         yield from self._passed(size, self.item_bytes, 2)
-        yield from self._passed(size, wide, 4 if self.causal else 2)
-        yield self._step(self._ring, (*self.keys, self.sequence), size * wide, "collective_permute")
+        messages = 4 if self.causal else 2
+        yield from self._passed(size, wide, messages)
+        travelled = *self.keys, self.sequence
+        home = size * wide // messages
+        yield self._step(self._ring, travelled, home, "collective_permute", times=messages)
         # Sums of the gradients of queries, and of keys and values.
         yield self._step(self._ring, self._own, 3 * self.key * wide // 2, "turn")
         yield self._step(
@@ -98,10 +116,14 @@ class Extents:
         if self.causal:
             rows = (self.key + self.value) * self.item_bytes + 2 * wide
             yield from self._exchanged(
-                (self.queries, rows),
+                (self.queries, self.key * self.item_bytes),
+                (self.keys, self.key * self.item_bytes),
+                (self.keys, self.value * self.item_bytes),
+                *[(self.queries, wide)] * 2,
+                (self.queries, self.value * self.item_bytes),
                 (self.queries, self.key * wide),
-                (self.keys, size * self.item_bytes),
-                (self.keys, size * wide),
+                (self.keys, self.key * wide),
+                (self.keys, self.value * wide),
             )
             yield from self._picked(rows)
         travelling = 2 * size * (self.item_bytes + wide)
@@ -136,9 +158,13 @@ class Extents:
     def _occupy(self, dims: tuple[int, ...], item_bytes: int) -> InnerStep:
         return self._step(self._ring, dims, item_bytes, "memory")
 
-    def _block(self, score_bytes: int) -> int:
-        """Return the bytes of a block of scores, per key."""
-        return score_bytes * block_rows(self.rows, self.key + self.value)
+    def _chunk(self, score_bytes: int) -> InnerStep:
+        """Return the memory of a block of scores in a turn of a ring.
+
+        If causal, the keys are half of a part: as many as the pairs of rows.
+        """
+        dims, most = (*self._own, self.sequence), usual_rows(self.key + self.value)
+        return InnerStep(self._ring, dims, score_bytes, "memory", most=most)
 
     def _passes(self, score_bytes: int, count: int) -> Iterator[tuple[int, int]]:
         """Yield the bytes per score of passes that read and write all scores, and their number.
