@@ -1,7 +1,8 @@
-"""Share of each model's work that no strategy splits, by the number of ranks along a mesh axis.
+"""Share of each model's work that no strategy splits over all ranks, by the number of ranks.
 
-Work is counted by the rules, in floating-point operations. Most of the rest is in dimensions that
-the axis does not divide: see docs/decisions/0011-padding-of-uneven-dimensions.md.
+Work is counted by the rules, in floating-point operations. The ranks are on one mesh axis or two,
+as in a search. Most of the rest is in dimensions that the ranks do not divide: see
+docs/decisions/0011-padding-of-uneven-dimensions.md.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import zoo
 
+from tensoropt.compiler.layout.mesh import factorisations
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.program.graph import Graph, Op
@@ -27,6 +29,8 @@ from tensoropt.runtime.support.flags import Parser, run_command
 
 __all__ = ["unsplit_shares"]
 
+_MOST_AXES = 2
+
 _LITTLE = 0.005
 """A share of the work that is not listed by operator."""
 
@@ -34,9 +38,10 @@ _LITTLE = 0.005
 def unsplit_shares(graph: Graph, ranks: int) -> Counter[str]:
     """Return the share of the work, 0 to 1, of operators that cannot be split ``ranks`` ways."""
     ops = [n for n in graph.nodes if isinstance(n, Op) and not n.constant]
+    meshes = [mesh for mesh in factorisations(ranks) if len(mesh.shape) <= _MOST_AXES]
     total, shares = max(1.0, sum(_work(op.rule) for op in ops)), Counter[str]()
     for op in ops:
-        if not _splits(op.rule, Mesh((ranks,)), graph.pads):
+        if not any(_splits(op.rule, mesh, graph.pads) for mesh in meshes):
             shares[op.info.name] += _work(op.rule) / total
     return shares
 
@@ -46,8 +51,8 @@ def _work(rule: Rule) -> float:
 
 
 def _splits(rule: Rule, mesh: Mesh, pads: Pads) -> bool:
-    """Return whether a loop can be split; passing on partial sums saves no work."""
-    return any(isinstance(role, int) for s in strategies(rule, mesh, pads) for role in s.roles)
+    """Return whether every axis can split a loop; passing on partial sums saves no work."""
+    return any(all(isinstance(r, int) for r in s.roles) for s in strategies(rule, mesh, pads))
 
 
 def main() -> int:

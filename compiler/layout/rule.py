@@ -26,6 +26,7 @@ __all__ = [
     "InnerKind",
     "InnerStep",
     "Linear",
+    "Minor",
     "Rule",
     "Sections",
     "StepKind",
@@ -43,6 +44,9 @@ memory that the op takes while it runs, and no time."""
 
 Sections = tuple[tuple[int, int, Blocks], ...]
 """Blocks of dimensions: (tensor, dimension, blocks), sorted; operands come before results."""
+
+Minor = tuple[int, int, int]
+"""A tensor, a dimension that merges two loops, and the factor of the minor one."""
 
 Dims = tuple[int | None, ...]
 """The index of the factor of each tensor dimension; ``None`` if it is never split."""
@@ -133,8 +137,10 @@ class Rule:
     dimension, blocks) of each dimension with blocks where its factor has others: such a dimension
     joins several runs of the factor. ``minors`` has (tensor, dimension, factor) of each dimension
     that merges the loops of its factor with a minor factor. The minor one is only split if
-    each rank has one point of the major one. Operands come first in the count of tensors. The work
-    of the op in flops is ``flops_per_point`` times the product of the factor sizes.
+    each rank has one point of the major one. With ``sections`` too, for a block at each point of
+    the major factor, it is also split in these blocks, unless the parts could be whole blocks.
+    Operands come first in the count of tensors. The work of the op in flops is ``flops_per_point``
+    times the product of the factor sizes.
     """
 
     factors: tuple[Factor, ...]
@@ -146,7 +152,7 @@ class Rule:
     flops_per_point: float = 1.0
     inner: tuple[InnerStep, ...] = ()
     sections: Sections = ()
-    minors: tuple[tuple[int, int, int], ...] = ()
+    minors: tuple[Minor, ...] = ()
 
     def dim_of(self, tensor: int, factor: int) -> int | None:
         """Return the dimension of a tensor, operands first, that a factor splits, if any."""

@@ -4,9 +4,10 @@ The map gives the factor of each dimension of each operand and result, ``_`` for
 ``(i, k), (k, j) -> (i, j)``. The factors follow: ``i=4``, ``k=? whole``, ``k=1024 sum``,
 ``h=14 least=3``, ``v=50257 padded``, and ``b=? mean=36 end=64 step=8`` for an open dimension.
 ``n=2304 of 3`` has blocks; ``(j, n of 3) -> (j, n)`` has them in one tensor only. In ``(j, h g)``
-the factor ``g`` is minor to ``h`` in one dimension. An inner step is
-written ``all_reduce over k of (i, j), 4 bytes``, followed by ``3 times`` if it runs several times,
-by ``of 8 at most`` if it has at most 8 points of the last factor, and by ``if padded`` or ``if
+the factor ``g`` is minor to ``h`` in one dimension, and in ``(j, h g of 3)`` it may be split in
+blocks, one for each point of ``h``. An inner step is written
+``all_reduce over k of (i, j), 4 bytes``, followed by ``3 times`` if it runs several times, by
+``of 8 at most`` if it has at most 8 points of the last factor, and by ``if padded`` or ``if
 unsplit`` if it only runs for parts with padding or if nothing splits the factors. A local step that
 runs in all strategies is written ``copy of (i, j), 4 bytes``.
 """
@@ -26,6 +27,7 @@ from tensoropt.compiler.layout.rule import (
     Factor,
     InnerStep,
     Linear,
+    Minor,
     Rule,
     Sections,
 )
@@ -214,7 +216,7 @@ def _size(match: re.Match[str]) -> Size:
 
 def _map(
     text: str, names: Mapping[str, int]
-) -> tuple[tuple[Dims, ...], tuple[Dims, ...], Sections, tuple[tuple[int, int, int], ...]]:
+) -> tuple[tuple[Dims, ...], tuple[Dims, ...], Sections, tuple[Minor, ...]]:
     """Return the factor of each dimension of operands and results, blocks, and minor factors."""
     sides = text.split("->")
     if len(sides) != 2 or not all(_SIDE.fullmatch(side) for side in sides):

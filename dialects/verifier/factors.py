@@ -29,11 +29,18 @@ def rule_problem(
     except UserError as error:
         return str(error)
     rule = named.rule
+    merged = {(tensor, dim) for tensor, dim, _ in rule.minors}
     for tensor, dim, blocks in rule.sections:
         number = (*rule.operands, *rule.results)[tensor][dim]
         if number is None or rule.factors[number].blocks:
             return (
                 f"has blocks {blocks_text(blocks)} on no factor, or on a factor with other blocks"
+            )
+        size = rule.factors[number].size
+        if (tensor, dim) in merged and blocks != (1,) * (size if isinstance(size, int) else 0):
+            return (
+                f"has wrong blocks of two merged factors, expected one for each point of "
+                f"{named.names[number]}, got: {blocks_text(blocks)}"
             )
     return _side_problem(named, "operand", rule.operands, operands) or _side_problem(
         named, "result", rule.results, results

@@ -30,3 +30,12 @@ func.func private @blocks(%x: tensor<4x24xf32>, %w: tensor<24xf32>) -> (tensor<4
   } : (tensor<4x24xf32>) -> (tensor<4x16xf32>, tensor<4x8xf32>)
   return %1#0, %1#1 : tensor<4x16xf32>, tensor<4x8xf32>
 }
+
+// CHECK-LABEL: func.func private @blocks_of_merged_factors
+func.func private @blocks_of_merged_factors(%x: tensor<4x24xf32>) -> tensor<4x24xf32> {
+  // CHECK: topt.rule = #topt.rule<"(i, j k of 3) -> (i, j k of 3)", ["i=4", "j=3", "k=8"], {}>
+  %0 = "onnx.Relu"(%x) {
+    topt.rule = #topt.rule<"(i, j k of 3) -> (i, j k of 3)", ["i=4", "j=3", "k=8"], {}>
+  } : (tensor<4x24xf32>) -> tensor<4x24xf32>
+  return %0 : tensor<4x24xf32>
+}

@@ -136,6 +136,14 @@ func.func @texts(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
 
 // -----
 
+func.func @blocks_of_merged_factors(%x: tensor<4x24xf32>) -> tensor<4x24xf32> {
+  // expected-error@+1 {{'onnx.Relu' op topt.rule has wrong blocks of two merged factors, expected one for each point of j, got: 2}}
+  %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(i, j k of 2) -> (i, j k of 2)", ["i=4", "j=3", "k=8"], {}>} : (tensor<4x24xf32>) -> tensor<4x24xf32>
+  return %0 : tensor<4x24xf32>
+}
+
+// -----
+
 func.func @blocks_of_factor_and_dimension(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
   // expected-error@+1 {{'onnx.Relu' op topt.rule has blocks 2 on no factor, or on a factor with other blocks}}
   %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(i, j of 2) -> (i, j)", ["i=4", "j=8 of 2"], {}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>

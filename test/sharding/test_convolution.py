@@ -82,6 +82,91 @@ def test_inputs_are_split_within_every_group() -> None:
     assert "R S(1) -> P(sum)" in offered(whole)
 
 
+def test_outputs_are_split_within_every_group_if_the_groups_do_not_divide() -> None:
+    """Each group is a block; the result has a piece of every block."""
+    attributes = {"group": 3}
+    case = Case("Conv", [normal(1, 12, 5), normal(24, 4, 3), normal(24)], attributes)
+    for mesh in ((2,), (4,)):
+        found = offered(case, mesh)
+        assert {text for text in found if "of" in text} == {"R S(0 of 3) S(0 of 3) -> S(1 of 3)"}
+        assert not any(text.startswith("S(1)") for text in found)
+    assert not any("of" in text for text in offered(case, (3,)))
+    two = offered(case, (2, 2))
+    assert {
+        "R,R S(0 of 3),S(0 of 3) S(0 of 3),S(0 of 3) -> S(1 of 3),S(1 of 3)",
+        "R,R S(0 of 3),S(1) S(0 of 3),P(sum) -> S(1 of 3),P(sum)",
+    } <= two
+    transposed = Case("ConvTranspose", [normal(1, 12, 5), normal(12, 8, 3), normal(24)], attributes)
+    assert {text for text in offered(transposed) if "of" in text} == {
+        "R S(1) S(0 of 3) -> S(1 of 3)",
+        "S(1 of 3) S(0 of 3) P(sum) -> P(sum)",
+    }
+
+
+def test_channels_are_split_within_the_one_group_of_a_rank() -> None:
+    """Parts are contiguous if each rank has one group by the axes before."""
+    attributes, bias = {"group": 2}, normal(16)
+    case = Case("Conv", [normal(1, 8, 5), normal(16, 4, 3), bias], attributes)
+    for mesh in ((2, 2), (2, 4), (2, 3)):
+        found = offered(case, mesh)
+        assert ("S(1),R S(0),S(0) S(0),S(0) -> S(1),S(1)" in found) == (mesh != (2, 3))
+    transposed = Case("ConvTranspose", [normal(1, 8, 5), normal(8, 8, 3), bias], attributes)
+    assert {
+        "S(1),R S(0),S(1) S(0),S(0) -> S(1),S(1)",
+        "S(1),S(1) S(0),S(0) S(0),P(sum) -> S(1),P(sum)",
+    } <= offered(transposed, (2, 2))
+
+
+def test_copies_and_work_within_groups_are_those_of_a_part() -> None:
+    image, attributes = normal(1, 12, 6, 5), {"group": 3, "strides": [1, 1]}
+    case = Case("Conv", [image, normal(24, 4, 1, 1)], attributes)
+    report = check(case, (2,))
+    assert report.flops == 2 * 24 * 4 * 30
+    (own,) = (one for one in report.tried if one.results[0].has_blocks)
+    assert report.rule.inner_steps(own, Mesh((2,))) == []
+
+
+@examples(20)
+@given(
+    mesh=st.sampled_from([(2,), (3,), (4,), (2, 2), (3, 2), (2, 3)]),
+    groups=st.sampled_from([2, 3, 5]),
+    outputs=st.sampled_from([2, 4, 6]),
+    name=st.sampled_from(["Conv", "ConvTranspose", "FusedConv", "ConvInteger", "QLinearConv"]),
+    one_scale=st.booleans(),
+)
+def test_any_channels_within_groups(
+    mesh: tuple[int, ...], groups: int, outputs: int, name: str, one_scale: bool
+) -> None:
+    check(_grouped(name, groups, outputs, one_scale), mesh)
+
+
+def _grouped(name: str, groups: int, outputs: int, one_scale: bool) -> Case:
+    """Return a convolution with two inputs in each group."""
+    inputs, made = 2 * groups, outputs * groups
+    attributes: dict[str, object] = {"group": groups}
+    if name == "FusedConv":
+        attributes["activation"] = "Relu"
+        operands = [normal(1, inputs, 4, 4), normal(made, 2, 3, 3), normal(made)]
+        return Case(name, [*operands, normal(1, made, 2, 2)], attributes, 1, "com.microsoft")
+    weight = (inputs, outputs, 3) if name == "ConvTranspose" else (made, 2, 3)
+    if name in ("Conv", "ConvTranspose"):
+        return Case(name, [normal(1, inputs, 4), normal(*weight), normal(made)], attributes)
+    rng = np.random.default_rng(0)
+    x, w = (rng.integers(0, 100, shape).astype(np.uint8) for shape in ((1, inputs, 4), weight))
+    scale, zero = np.array(0.25, np.float32), np.array(7, np.uint8)
+    if name == "ConvInteger":
+        return Case(name, [x, w, zero, zero], attributes, 10)
+    each = () if one_scale else (made,)
+    scales, zeros = np.full(each, 0.5, np.float32), np.full(each, 3, np.uint8)
+    bias = rng.integers(0, 9, made).astype(np.int32)
+    return Case(
+        name,
+        [x, scale, zero, w, scales, zeros, np.array(9, np.float32), zero, bias],
+        attributes,
+        10,
+    )
+
+
 def test_pointwise_conv_splits_space() -> None:
     found = offered(Case("Conv", [normal(1, 4, 4, 6), normal(6, 4, 1, 1)]))
     assert {"S(2) R -> S(2)", "S(3) R -> S(3)"} <= found

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from tensoropt.compiler.layout.rule import Filled, InnerStep, Rule
+from tensoropt.compiler.layout.rule import Filled, InnerStep, Minor, Rule, Sections
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
+from tensoropt.compiler.sharding.rule.blocks import MOST_BLOCKS
 from tensoropt.compiler.sharding.rule.factors import (
     FactorMap,
     adds_up,
@@ -45,20 +46,23 @@ __all__ = [
     "convolution",
     "deformed_convolution",
     "fused_convolution",
+    "group_blocks",
     "integer_convolution",
+    "merged_channels",
     "requantized_convolution",
     "transposed_convolution",
 ]
 
-# Indices of two factors: the channels, in as many groups as the attribute `group`, and the summed
-# inputs.
+# Indices of factors: the channels, in as many groups as the attribute `group`, the summed inputs of
+# a group, and its outputs.
 _CHANNELS = 1
 _INPUTS = 2
+_OUTPUTS = 3
 
 
 @sharding_rule("Conv")
 def convolution(info: OpInfo) -> Rule:
-    """Return the rule `n c i, m c k, m -> n m o`; several groups are split as wholes.
+    """Return the rule `n c i, m c k, m -> n m o`; several groups are split as wholes, or within.
 
     If the window is as large as the image, as in the gradient of a weight, both can be split along
     the same dimension, which leaves partial sums.
@@ -125,7 +129,8 @@ def _crops(
     """Return the copies of the results that are cropped."""
     made = info.results[0]
     assert made is not None
-    along = tuple(index for index, factor in enumerate(factors) if 0 in factor.results)
+    channels = () if info.attribute("group", 1) == 1 else (_OUTPUTS,)
+    along = tuple(n for n, factor in enumerate(factors) if 0 in factor.results or n in channels)
     points = count([factors[index].factor(info).size for index in along])
     each = made.elements * made.item_bytes // points
     split = {factor.operands.get(0): index for index, factor in enumerate(factors)}
@@ -190,9 +195,10 @@ def channel_loops(
     """Return the factors over the batch and the channels.
 
     ``outputs`` and ``inputs`` are the dimensions of operand ``weight`` along the output and input
-    channels. With several groups, the output channels are merged with the groups and can be split
-    into as many parts as there are groups. If ``inputs`` counts the inputs of a group, these can be
-    split too, identically in all groups: a rank gathers the inputs for its weights. Operands in
+    channels. With several groups, the channels are merged with the groups, and can be split into as
+    many parts as there are groups. The outputs of each group can be split further
+    (:func:`merged_channels`). If ``inputs`` counts the inputs of a group, these can be split too,
+    identically in all groups: a rank gathers the inputs for its weights. Operands in
     ``per_channel`` have one element per channel of the result, or one for all. All factors may be
     padded, groups if each of them is one channel.
     """
@@ -206,14 +212,41 @@ def channel_loops(
     channels = info.shape(0)[1], info.shape(weight)[0], info.result_shape()[1]
     alone = channels == (groups, groups, groups)  # parts of groups and of channels agree
     grouped = FactorMap({0: 1, weight: 0, **each}, {0: 1}, size=groups, padded=alone)
-    made, read = info.shape(weight)[:2]
+    made = info.shape(weight)[0]
     if inputs == 0:
-        pairs = count([made, read]) // groups  # of an output and an input of one group
-        return [batch, grouped, window_loop([pairs])]
+        summed = FactorMap({}, size=count([made]) // groups, reduction="sum", can_split=can_sum)
+        return [batch, grouped, summed, FactorMap({weight: 1})]
     summed = FactorMap(
         {weight: inputs}, reduction="sum", can_split=can_sum, counted=True, padded=True
     )
-    return [batch, grouped, summed, window_loop([count([made]) // groups])]
+    return [batch, grouped, summed, FactorMap({}, size=count([made]) // groups)]
+
+
+def merged_channels(
+    info: OpInfo, *, weight: int = 1, per_channel: Sequence[int] = (2,), added: Sequence[int] = ()
+) -> tuple[Minor, ...]:
+    """Return (tensor, dimension, minor factor) of dimensions that merge groups and their channels.
+
+    The operands ``added`` have the shape of the result.
+    """
+    groups, channels = int(info.attribute("group", 1)), info.result_shape()[1] or 0
+    if groups == 1:
+        return ()
+    made = {**aligned(info, *per_channel, dim=0, rank=1), **dict.fromkeys(added, 1)}
+    made[len(info.operands)] = 1
+    if info.name != "ConvTranspose":
+        made[weight] = 0
+    outputs = [(*place, _OUTPUTS) for place in made.items()] if channels > groups else []
+    if info.name != "ConvTranspose" or (info.shape(0)[1] or 0) == groups:
+        return tuple(outputs)
+    return (*outputs, (0, 1, _INPUTS), (weight, 0, _INPUTS))
+
+
+def group_blocks(info: OpInfo, minors: Iterable[Minor]) -> Sections:
+    """Return the blocks of the dimensions in ``minors``: one for each group, unless too many."""
+    groups = int(info.attribute("group", 1))
+    fits = groups <= MOST_BLOCKS
+    return tuple(sorted((t, dim, (1,) * groups) for t, dim, _ in minors)) if fits else ()
 
 
 def _channels(info: OpInfo, outputs: int, inputs: int) -> list[FactorMap]:
@@ -229,8 +262,11 @@ def integer_convolution(info: OpInfo) -> Rule:
     kernel, windows = info.shape(1)[2:], info.result_shape()[2:]
     channels = channel_loops(info, outputs=0, inputs=1, can_sum=True, per_channel=(3,))
     spatial = spatial_loops(info, kernel, windows, side="result")
-    factors = [*channels, *spatial, window_loop(kernel)]
-    return _quantized(info, factors, _gather_steps(info, factors))
+    factors, minors = (
+        [*channels, *spatial, window_loop(kernel)],
+        merged_channels(info, per_channel=(3,)),
+    )
+    return _quantized(info, factors, minors, _gather_steps(info, factors))
 
 
 @sharding_rule("QLinearConv")
@@ -241,7 +277,8 @@ def requantized_convolution(info: OpInfo) -> Rule:
         info, outputs=0, inputs=1, can_sum=False, weight=3, per_channel=(4, 5, 8)
     )
     spatial = spatial_loops(info, kernel, windows, side="result")
-    return _quantized(info, [*channels, *spatial, window_loop(kernel)])
+    minors = merged_channels(info, weight=3, per_channel=(4, 5, 8))
+    return _quantized(info, [*channels, *spatial, window_loop(kernel)], minors)
 
 
 @sharding_rule("com.microsoft.FusedConv")
@@ -259,9 +296,15 @@ def fused_convolution(info: OpInfo) -> Rule:
             else factor
             for factor in factors
         ]
-    inner = _exchanges(info, factors)
+    minors = merged_channels(info, added=() if info.operand(3) is None else (3,))
     return rule_of(
-        info, factors, localize=Filled(_localize_sliding), flops_per_point=2.0, inner=inner
+        info,
+        factors,
+        localize=Filled(_localize_sliding),
+        flops_per_point=2.0,
+        inner=_exchanges(info, factors),
+        minors=minors,
+        sections=group_blocks(info, minors),
     )
 
 
@@ -290,8 +333,21 @@ def deformed_convolution(info: OpInfo) -> Rule:
     return rule_of(info, factors, linear=linear, additive=bias, flops_per_point=2.0)
 
 
-def _quantized(info: OpInfo, factors: list[FactorMap], inner: tuple[InnerStep, ...] = ()) -> Rule:
-    return rule_of(info, factors, localize=Filled(_divide_groups), flops_per_point=2.0, inner=inner)
+def _quantized(
+    info: OpInfo,
+    factors: list[FactorMap],
+    minors: tuple[Minor, ...],
+    inner: tuple[InnerStep, ...] = (),
+) -> Rule:
+    return rule_of(
+        info,
+        factors,
+        localize=Filled(_divide_groups),
+        flops_per_point=2.0,
+        inner=inner,
+        minors=minors,
+        sections=group_blocks(info, minors),
+    )
 
 
 def _bias(info: OpInfo, index: int = 2) -> tuple[int, ...]:
@@ -303,6 +359,7 @@ def _rule(
 ) -> Rule:
     bias = _bias(info)
     linear = linear_in(info, (0, *bias), (1, *bias))
+    minors = merged_channels(info)
     return rule_of(
         info,
         factors,
@@ -311,6 +368,8 @@ def _rule(
         flops_per_point=2.0,
         localize=localize,
         inner=inner,
+        minors=minors,
+        sections=group_blocks(info, minors),
     )
 
 

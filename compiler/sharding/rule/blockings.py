@@ -16,14 +16,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from tensoropt.compiler.layout.rule import Rule, Sections
-from tensoropt.compiler.sharding.rule.blocks import Place, packed, passes_on, places_of
+from tensoropt.compiler.sharding.rule.blocks import MOST_BLOCKS, Place, packed, passes_on, places_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.runtime.layout.layout import Blocks
 
 __all__ = ["Use", "find_blocks"]
-
-_MOST_BLOCKS = 64
-"""Dimensions of more blocks are left contiguous: their pieces would be small."""
 
 _ENDS = Fraction(0), Fraction(1)
 
@@ -187,13 +184,13 @@ def _spread(
             cuts[run.whole] |= {end for end in ends if 0 < end < 1}
             inner = ((cut - run.start) / run.length for cut in cuts[run.whole])
             cuts[run.part] |= {cut for cut in inner if 0 < cut < 1}
-        if any(len(found) >= _MOST_BLOCKS for found in cuts.values()):
+        if any(len(found) >= MOST_BLOCKS for found in cuts.values()):
             return
 
 
 def _ratio(cuts: Collection[Fraction]) -> Blocks:
     """Return the blocks between ``cuts``, none if there are too many."""
-    if not 0 < len(cuts) < _MOST_BLOCKS:
+    if not 0 < len(cuts) < MOST_BLOCKS:
         return ()
     ends = sorted((*cuts, *_ENDS))
     unit = math.lcm(*(end.denominator for end in ends))

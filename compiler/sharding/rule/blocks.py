@@ -19,6 +19,7 @@ from tensoropt.compiler.sharding.rule.op_info import OpInfo, Shape
 from tensoropt.runtime.layout.layout import Blocks, ratio_of
 
 __all__ = [
+    "MOST_BLOCKS",
     "Fold",
     "Packed",
     "Place",
@@ -32,6 +33,9 @@ __all__ = [
 
 Place = tuple[int, int]
 """A tensor of an op, operands before results, and one of its dimensions."""
+
+MOST_BLOCKS = 64
+"""Dimensions of more blocks are left contiguous: their pieces would be small."""
 
 _CONVOLUTIONS = frozenset(("Conv", "ConvTranspose"))
 
@@ -120,7 +124,10 @@ def passes_on(info: OpInfo, rule: Rule, number: int) -> bool:
         return False
     if rule.localize is not None and number >= _count_positionless(info, rule):
         return False
-    sizes = {_shape(info, tensor)[dim] for tensor, dim in places_of(rule, number)}
+    places = places_of(rule, number)
+    if any((tensor, dim) in places for tensor, dim, _ in rule.sections):
+        return False
+    sizes = {_shape(info, tensor)[dim] for tensor, dim in places}
     return info.name in _MERGING or sizes == {factor.size}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tensoropt.compiler.layout.rule import Factor, InnerStep, Linear, Rule
+from tensoropt.compiler.layout.rule import Factor, InnerStep, Linear, Minor, Rule, Sections
 from tensoropt.compiler.layout.sizes import Open, Size, ever_pads, largest
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 from tensoropt.runtime.layout.layout import Reduction
@@ -142,7 +142,8 @@ def rule_of(
     localize: Localize | None = None,
     flops_per_point: float = 0.0,
     inner: tuple[InnerStep, ...] = (),
-    minors: Iterable[tuple[int, int, int]] = (),
+    minors: Iterable[Minor] = (),
+    sections: Sections = (),
 ) -> Rule:
     """Return the rule with these factors; a dimension on no factor is never split.
 
@@ -161,6 +162,7 @@ def rule_of(
         localize=localize,
         flops_per_point=flops_per_point,
         inner=tuple(step for step in inner if step.factors),
+        sections=sections,
         minors=tuple(sorted(minors)),
     )
 

@@ -67,7 +67,7 @@ def _allows_less(written: Rule, own: Rule) -> bool:
     """Return whether ``own``, with the same factors, allows everything that ``written`` allows."""
     if (written.operands, written.results) != (own.operands, own.results):
         return False
-    if written.sections != own.sections:
+    if (written.sections, written.minors) != (own.sections, own.minors):
         return False
     if written.additive != own.additive or not set(written.linear) <= set(own.linear):
         return False

@@ -145,13 +145,19 @@ def _divides(rule: Rule, mesh: Mesh, roles: tuple[AxisRole, ...], pads: Pads = c
 def _nests(rule: Rule, mesh: Mesh, roles: tuple[AxisRole, ...]) -> bool:
     """Return whether minor factors are only split where their major one is split to single points.
 
-    The axes of the major factor come first, so that the parts are contiguous.
+    The axes of the major factor come first, so that the parts are contiguous. If the major factor
+    is whole, parts in blocks are possible, unless its points divide too.
     """
-    tensors = (*rule.operands, *rule.results)
+    tensors, blocks = (*rule.operands, *rule.results), {own[:2] for own in rule.sections}
     for tensor, dim, minor in rule.minors:
         major = tensors[tensor][dim]
         if minor in roles and major is not None:
             axes = [axis for axis, role in enumerate(roles) if role == major]
+            if not axes and (tensor, dim) in blocks:
+                own = tuple(axis for axis, role in enumerate(roles) if role == minor)
+                if _cuts(rule.factors[major], mesh.extent(own)):
+                    return False
+                continue
             is_first = not axes or axes[-1] < roles.index(minor)
             if not is_first or mesh.extent(tuple(axes)) != rule.factors[major].size:
                 return False
@@ -172,14 +178,21 @@ def _strategy(rule: Rule, roles: tuple[AxisRole, ...], mesh: Mesh) -> Strategy:
 
 
 def _in_blocks(rule: Rule, strategy: Strategy, mesh: Mesh) -> Strategy:
-    """Return ``strategy`` with the blocks of split dimensions."""
-    sections = {(tensor, dim) for tensor, dim, _ in rule.sections}
+    """Return ``strategy`` with the blocks of split dimensions.
+
+    A dimension that merges two loops has blocks if only the minor loop is split.
+    """
+    sections, merged = ({own[:2] for own in found} for found in (rule.sections, rule.minors))
     tensors, layouts = (*rule.operands, *rule.results), [*strategy.operands, *strategy.results]
     for tensor, dim, blocks in rule.blocks:
         number = tensors[tensor][dim]
         assert number is not None, "a dimension in blocks runs along a factor"
-        pieces = mesh.extent(strategy.axes_of(number))
-        if (tensor, dim) in sections or rule.factors[number].divides_in_blocks(pieces):
+        axes, place = strategy.axes_of(number), (tensor, dim)
+        if place in sections:
+            divides = not axes or place not in merged
+        else:
+            divides = rule.factors[number].divides_in_blocks(mesh.extent(axes))
+        if divides:
             layouts[tensor] = layouts[tensor].in_blocks(dim, blocks)
     operands = len(rule.operands)
     return Strategy(strategy.roles, tuple(layouts[:operands]), tuple(layouts[operands:]))
