@@ -120,10 +120,10 @@ def test_any_mixture(
 def quantized(
     experts: int = 4, *, tokens: tuple[int, ...] = (6,), bits: int = 4, block: int = 0,
     biases: bool = True, points: bool = False, weights: bool = False, fused: int = 0,
-    **attributes: Any,
+    hidden: int = 32, wide: int = 64, **attributes: Any,
 ) -> Case:  # fmt: skip
-    """Return a mixture of quantized experts that widen 32 elements to 64."""
-    hidden, wide, rows = 32, 64, int(np.prod(tokens))
+    """Return a mixture of quantized experts that widen ``hidden`` elements to ``wide``."""
+    rows = int(np.prod(tokens))
     double, rng = (2 if fused else 1) * wide, np.random.default_rng(0)
 
     def packed(*shape: int) -> Array:
@@ -168,6 +168,32 @@ def test_quantized_features_split_between_blocks() -> None:
     assert offered(normal_weights) == {whole, tokens, features, experts}
     assert offered(quantized(block=32, k=2)) == {whole, tokens, features}
     assert offered(quantized(block=32, k=2, points=True)) == {whole, tokens}  # half bytes
+
+
+@pytest.mark.parametrize("mesh", [(2,), (4,), (2, 2), (3,), (6,)])
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("fused", [0, 1])
+def test_quantized_features_split_inside_of_blocks(
+    mesh: tuple[int, ...], bits: int, fused: int
+) -> None:
+    """Of three blocks of 64 features, 2 ranks have one and a half, 4 ranks three quarters."""
+    case = quantized(block=64, wide=192, bits=bits, fused=fused, hidden=64, k=2)
+    report = check(case, mesh, rtol=1e-2, atol=1e-2)
+    split = ",".join(["S({})"] * len(mesh))
+    rows, columns, sums = split.format(1, 1), split.format(2, 2), ",".join(["P(sum)"] * len(mesh))
+    whole = ",".join(["R"] * len(mesh))
+    none = f" {whole}" * 7
+    assert (
+        f"{whole} {whole} {rows} {rows} {rows} {columns} {whole} {sums}{none} -> {sums}"
+        in report.offered
+    )
+    points = quantized(block=64, wide=192, bits=bits, points=True, hidden=64)
+    assert all("S(2)" not in text for text in offered(points))
+
+
+def test_blocks_that_most_ranks_divide_are_split_with_their_scales() -> None:
+    found = offered(quantized(block=32, wide=64))
+    assert any("S(2) S(2) P(sum)" in text for text in found)
 
 
 @pytest.mark.parametrize("mesh", MESHES)

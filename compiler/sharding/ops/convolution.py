@@ -53,8 +53,8 @@ __all__ = [
     "transposed_convolution",
 ]
 
-# Indices of factors: the channels, in as many groups as the attribute `group`, the summed inputs of
-# a group, and its outputs.
+# Indices of factors: the channels, split by the groups of the attribute `group`; the summed inputs
+# of a group; its outputs.
 _CHANNELS = 1
 _INPUTS = 2
 _OUTPUTS = 3

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tensoropt.compiler.layout.rule import InnerStep, Rule
+from tensoropt.compiler.sharding.ops.quantization import divides_often, smaller_blocks
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
 from tensoropt.compiler.sharding.rule.factors import FactorMap, present_factor, rule_of
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
@@ -18,8 +19,8 @@ from tensoropt.dialects.mlir import ir
 
 __all__ = ["mixture", "quantized_mixture"]
 
-# Indices of the factors over tokens and over experts.
-_TOKENS, _EXPERTS = 0, 1
+# Indices of the factors over tokens, over experts and over features between the layers.
+_TOKENS, _EXPERTS, _FEATURES = 0, 1, 2
 
 # First opset with a Max of integers; TopK sorts and CumSum exists since 11.
 _ROUTING_VERSION = 12
@@ -29,6 +30,12 @@ _NEVER = -1e4
 
 # Layer of each operand of packed zero points; its scales are operand 3 * layer.
 _ZERO_POINTS = {11: 1, 12: 2, 13: 3}
+
+# Scales of the narrowing layer, with blocks along the features, and scales of the widening layers.
+_NARROWING, _WIDENING = 6, (3, 9)
+
+_LEAST_BLOCK = 16
+"""The smallest block that ONNX Runtime takes."""
 
 
 @dataclass(frozen=True)
@@ -138,17 +145,46 @@ def _work(info: OpInfo, places: _Places) -> int:
 def _features(info: OpInfo, places: _Places) -> FactorMap:
     """Return the factor over the features between the layers.
 
-    It stays whole if two kinds of features are stored as two consecutive blocks.
+    It stays whole if two kinds of features are stored as two consecutive blocks. Parts may end
+    inside of a block of quantized weights if few numbers of ranks divide the blocks. Each rank then
+    has all scales of the narrowing layer.
     """
     dims = dict.fromkeys(places.widening, 1) | dict.fromkeys(places.narrowing, 2)
     ranks = {i: tensor.rank for i in dims if (tensor := info.operand(i)) is not None}
     where = {i: dims[i] for i, rank in ranks.items() if dims[i] < rank}
     sizes = [count([info.sizes(i)[dim]]) for i, dim in where.items()]
     apart = info.attribute("swiglu_fusion", 0) != 2
+    if _cuts_blocks(info):
+        del where[_NARROWING]
+        size = count([info.sizes(_NARROWING)[2]]) * _block_size(info) // _LEAST_BLOCK
+        return FactorMap(where, reduction="sum", size=size, can_split=apart)
     bytes_filled = all(_fills_bytes(info, i, where) for i in _ZERO_POINTS if i in where)
     return FactorMap(
         where, reduction="sum", size=math.gcd(*sizes), can_split=apart and bytes_filled
     )
+
+
+def _cuts_blocks(info: OpInfo) -> bool:
+    """Return whether parts may end inside of a block along the features.
+
+    All blocks then become smaller ones. Packed zero points cannot be repeated for these.
+    """
+    if info.name != "com.microsoft.QMoE" or len(info.shape(_NARROWING)) < 3:
+        return False
+    packed, count_of = info.shape(5)[2], info.shape(_NARROWING)[2]
+    if packed is None or count_of is None or divides_often(count_of):
+        return False
+    complete = packed * 8 == count_of * _block_size(info) * _bits(info, 2)
+    return complete and all(info.operand(index) is None for index in _ZERO_POINTS)
+
+
+def _block_size(info: OpInfo) -> int:
+    return int(info.attribute("block_size", 0))
+
+
+def _bits(info: OpInfo, layer: int) -> int:
+    name = f"fc{layer}_expert_weight_bits"
+    return int(info.attribute(name, info.attribute("expert_weight_bits", 4)))
 
 
 def _fills_bytes(info: OpInfo, index: int, where: Mapping[int, int]) -> bool:
@@ -156,11 +192,9 @@ def _fills_bytes(info: OpInfo, index: int, where: Mapping[int, int]) -> bool:
     layer, dim = _ZERO_POINTS[index], where[index]
     if dim < len(info.shape(index)) - 1:
         return True
-    bits = info.attribute(f"fc{layer}_expert_weight_bits", info.attribute("expert_weight_bits", 4))
     scales = info.operand(3 * layer)
-    return scales is not None and (scales.shape[dim] or 0) * bits == 8 * (
-        info.shape(index)[dim] or 0
-    )
+    packed_bits = 8 * (info.shape(index)[dim] or 0)
+    return scales is not None and (scales.shape[dim] or 0) * _bits(info, layer) == packed_bits
 
 
 def _localize(local: LocalOp) -> list[ir.Value]:
@@ -172,8 +206,9 @@ def _localize(local: LocalOp) -> list[ir.Value]:
     """
     import numpy as np
 
+    blocks = _divide_blocks(local)
     if local.pieces(_EXPERTS) == 1:
-        return local.clone()
+        return local.clone(attributes=blocks)
     make = Arithmetic(local)
     numbers, weights = _routes(make)
     pairs = _Pairs(make, numbers)
@@ -183,7 +218,7 @@ def _localize(local: LocalOp) -> list[ir.Value]:
     operands = {0: make.take(rows, pairs.tokens, 0), 1: pairs.logits(weights)}
     if local.info.operand(14) is not None:
         operands[14] = local.no_value()
-    attributes = {"k": int_attr(1), "normalize_routing_weights": int_attr(0)}
+    attributes = {"k": int_attr(1), "normalize_routing_weights": int_attr(0), **blocks}
     made = tensor_type([None, width], element_type(x))
     [mixed] = local.clone(operands, attributes, [made])
     nothing = local.constant(make.like(np.zeros((1, width)), mixed))
@@ -194,6 +229,27 @@ def _localize(local: LocalOp) -> list[ir.Value]:
     if len(shape) == 2:
         return [make.squeeze(summed, [1])]
     return [make.reshape(summed, [size or 0 for size in shape])]
+
+
+def _divide_blocks(local: LocalOp) -> dict[str, ir.Attribute]:
+    """Give each smaller block a scale, and return the size of these blocks as an attribute.
+
+    Do nothing unless parts may end inside of a block.
+    """
+    import numpy as np
+
+    info, pieces = local.info, local.pieces(_FEATURES)
+    if pieces == 1 or not _cuts_blocks(info):
+        return {}
+    make, whole = Arithmetic(local), _block_size(info)
+    part = local.part(_FEATURES) * _LEAST_BLOCK
+    blocks, size = smaller_blocks(local, _FEATURES, part, whole)
+    local.operands[_NARROWING] = make.take(local.operands[_NARROWING], blocks, 2)
+    for index in _WIDENING:
+        if info.operand(index) is not None and size < whole:
+            own = np.repeat(np.arange(shape_of(local.operands[index])[2] or 0), whole // size)
+            local.operands[index] = make.take(local.operands[index], make.ints(own.tolist()), 2)
+    return {"block_size": int_attr(size)}
 
 
 class _Pairs:
