@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphs.builder import Builder
-from graphs.convnet import Map, Network, conv, image
+from graphs.convnet import Map, Network, embed_patches, image
 from graphs.layers import (
     attend,
     causal_mask,
@@ -49,13 +49,8 @@ class Clip(Network):
         return g
 
     def _image(self, g: Builder, x: Map) -> str:
-        x = conv(g, x, self.width, self.patch, self.patch, relu=False, name="patches")
-        rows = g.op("Reshape", x.value, g.ints(0, 0, -1))
-        rows = g.op("Transpose", rows, perm=[0, 2, 1])
-        token = g.weight("token", 1, 1, self.width, fan_in=self.width)
-        rows = g.op("Concat", g.op("Expand", token, g.ints(self.batch, 1, 1)), rows, axis=1)
-        places = g.weight("positions", 1 + x.size**2, self.width, fan_in=self.width)
-        y = self._layers(g, g.op("Add", rows, places), self.width, self.heads)
+        rows = embed_patches(g, x, self.batch, self.width, self.patch)
+        y = self._layers(g, rows, self.width, self.heads)
         return g.op("Gather", y, g.constant(0, "int64"), axis=1, name="first")
 
     def _text(self, g: Builder, ids: str) -> str:

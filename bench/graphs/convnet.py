@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from graphs.builder import Builder
 
-__all__ = ["Map", "Network", "classify", "conv", "image", "join", "pool"]
+__all__ = ["Map", "Network", "classify", "conv", "embed_patches", "image", "join", "pool"]
 
 
 @dataclass(frozen=True)
@@ -90,3 +90,13 @@ def classify(g: Builder, x: Map, net: Network, hidden: Sequence[int] = ()) -> No
             y = g.op("Relu", y) if number < len(hidden) else y
         inputs = outputs
     g.output(y, "scores", net.batch, net.classes)
+
+
+def embed_patches(g: Builder, x: Map, batch: int, width: int, patch: int) -> str:
+    """Return [batch, 1 + patches, width]: a token of its own, then the patches, with positions."""
+    x = conv(g, x, width, patch, patch, relu=False, name="patches")
+    rows = g.op("Reshape", x.value, g.ints(0, 0, -1))
+    rows = g.op("Transpose", rows, perm=[0, 2, 1])
+    token = g.weight("token", 1, 1, width, fan_in=width)
+    rows = g.op("Concat", g.op("Expand", token, g.ints(batch, 1, 1)), rows, axis=1)
+    return g.op("Add", rows, g.weight("positions", 1 + x.size**2, width, fan_in=width))

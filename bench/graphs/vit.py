@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphs.builder import Builder
-from graphs.convnet import Map, Network, classify, conv, image
+from graphs.convnet import Map, Network, classify, embed_patches, image
 from graphs.layers import attend, heads_of, layer_norm, linear, merge_heads
 
 __all__ = ["Vit"]
@@ -25,7 +25,7 @@ class Vit(Network):
 
     def build(self, name: str) -> Builder:
         g = Builder(name, self.dtype)
-        x = self._tokens(g, image(g, self))
+        x = embed_patches(g, image(g, self), self.batch, self.width, self.patch)
         for number in range(self.layers):
             with g.scope(f"layer{number}"):
                 x = g.op("Add", x, self._attention(g, x))
@@ -34,17 +34,6 @@ class Vit(Network):
         first = g.op("Gather", x, g.constant(0, "int64"), axis=1, name="first")
         classify(g, Map(first, self.width, 1), self)
         return g
-
-    def _tokens(self, g: Builder, x: Map) -> str:
-        """Return [batch, 1 + patches, width]."""
-        x = conv(g, x, self.width, self.patch, self.patch, relu=False, name="patches")
-        rows = g.op("Reshape", x.value, g.ints(0, 0, -1))
-        rows = g.op("Transpose", rows, perm=[0, 2, 1])
-        token = g.weight("token", 1, 1, self.width, fan_in=self.width)
-        tokens = g.op("Expand", token, g.ints(self.batch, 1, 1))
-        rows = g.op("Concat", tokens, rows, axis=1)
-        places = g.weight("positions", 1 + x.size**2, self.width, fan_in=self.width)
-        return g.op("Add", rows, places)
 
     def _attention(self, g: Builder, x: str) -> str:
         size = self.width // self.heads
