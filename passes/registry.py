@@ -20,6 +20,7 @@ _NAMES = (
     "reduce-bags",
     "unpack-sequences",
     "simplify",
+    "join-boxes",
     "unmerge-rows",
     "fold-transposes",
     "block-attention",

@@ -22,7 +22,7 @@ __all__ = ["PHASES", "TRAINING_PHASES", "Compilation", "phases_after"]
 PHASES: Mapping[str, str] = {
     "import": "",
     "prepare": "verify-onnx,infer-shapes,fold-constants,reduce-bags,unpack-sequences,simplify,"
-    "unmerge-rows,fold-transposes,dce,block-attention,dce",
+    "join-boxes,unmerge-rows,fold-transposes,dce,block-attention,dce",
     "train": "build-training-step",
     "rules": "assume-sizes,schedule,add-rules,mark-caches",
     "search": "search-strategies",
