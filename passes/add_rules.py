@@ -9,7 +9,7 @@ from typing import ClassVar
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.layout.rule_text import name_factors
 from tensoropt.compiler.sharding.rule.blockings import Use, find_blocks
-from tensoropt.compiler.sharding.rule.blocks import rule_in_blocks
+from tensoropt.compiler.sharding.rule.blocks import rule_in_blocks, without_group_blocks
 from tensoropt.compiler.sharding.rule.describe import Descriptions
 from tensoropt.compiler.sharding.rule.files import user_rule
 from tensoropt.compiler.sharding.rule.op_info import MisfitError, OpInfo
@@ -79,14 +79,22 @@ def _without_rule(function: ir.Operation) -> Iterator[ir.Operation]:
 def _in_blocks(
     function: ir.Operation, ops: Sequence[ir.Operation], rules: Sequence[tuple[OpInfo, Rule]]
 ) -> list[Rule]:
-    """Return the rules with the blocks of packed projections."""
+    """Return the rules with the blocks of packed projections and joined rows.
+
+    A training step has no blocks of groups: its gradients and moments would need them too.
+    """
     block = function.regions[0].blocks[0]
     numbers: dict[ir.Value, int] = {}
+    held = list(zip(block.arguments, onnx.carried(function, "arg_attrs"), strict=False))
+    trains = any(keys.STATE.on(own) for _, own in held)
     uses = [
-        Use(info, rule, tuple(_number(v, numbers) for v in (*op.operands, *op.results)))
+        Use(
+            info,
+            without_group_blocks(rule) if trains else rule,
+            tuple(_number(v, numbers) for v in (*op.operands, *op.results)),
+        )
         for op, (info, rule) in zip(ops, rules, strict=True)
     ]
-    held = zip(block.arguments, onnx.carried(function, "arg_attrs"), strict=False)
     parameters = {
         numbers[argument]
         for argument, own in held

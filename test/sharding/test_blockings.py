@@ -131,6 +131,25 @@ def test_channels_of_convolutions_have_blocks(path: Path) -> None:
     assert "k=24 of 3 sum padded" in found[4]
 
 
+def test_joined_rows_of_a_product_have_blocks(path: Path) -> None:
+    """Parts have none, nor has a join of other parts."""
+    found = rules(
+        """g (float[1, 4, 8, 8] x) => (float[1, 6, 8, 8] y)
+        <float[8, 4, 1, 1] v, float[16, 4, 1, 1] w, float[6, 24, 1, 1] u> {
+            a = Conv (x, v)
+            b = Conv (x, w)
+            c = Concat <axis = 1> (a, b)
+            d = Relu (c)
+            y = Conv (d, u)
+        }""",
+        path,
+    )
+    assert not any(" of " in rule for rule in found[:2])
+    assert '-> (i, l of 1+2, j, k)"' in found[2]
+    assert "j=24 of 1+2 padded" in found[3]
+    assert "k=24 of 1+2 sum padded" in found[4]
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -140,10 +159,16 @@ def test_channels_of_convolutions_have_blocks(path: Path) -> None:
             n = Neg (b)
             y = Concat <axis = 1> (n, a)
         }""",
-        # Channels that are joined, and read by a product.
-        """g (float[4, 8] x, float[4, 8] y) => (float[4, 6] z) <float[16, 6] w> {
+        # Channels that are joined, and read by a product of two inputs.
+        """g (float[4, 8] x, float[4, 8] y, float[16, 6] w) => (float[4, 6] z) {
             c = Concat <axis = 1> (x, y)
             z = MatMul (c, w)
+        }""",
+        # Columns that are joined, but not summed over.
+        """g (float[4, 8] x) => (float[4, 16] z) <float[8, 8] v, float[8, 8] w> {
+            a = MatMul (x, v)
+            b = MatMul (x, w)
+            z = Concat <axis = 1> (a, b)
         }""",
         # A product of two inputs.
         """g (float[4, 8] x, float[8, 12] w) => (float[4, 6] a, float[4, 6] b) {

@@ -71,6 +71,19 @@ MODELS: Mapping[str, tuple[list[Node], Mapping[str, Any]]] = {
         ],
         {**WEIGHTS, "twice": random(2 * CHANNELS, CHANNELS, 1, 1)},
     ),
+    "joined": (
+        [
+            *convolved("r"),
+            ("Conv", ["x", "point"], "p", {}),
+            ("Concat", ["r", "p"], "m", {"axis": 1}),
+            ("Conv", ["m", "both"], "h", {}),
+        ],
+        {
+            **WEIGHTS,
+            "point": random(CHANNELS, CHANNELS, 1, 1),
+            "both": random(CHANNELS, 2 * CHANNELS, 1, 1),
+        },
+    ),
     "depthwise": (
         convolved("h", group=CHANNELS),
         {**WEIGHTS, "w": random(CHANNELS, 1, 3, 3)},
@@ -127,11 +140,13 @@ def test_random_plans_compute_the_same_step(tmp_path: Path, name: str) -> None:
 
 # Where a split of the groups asks for both operands whole, for the gradient of few channels'
 # weights, where pixels are counted in one, and where the inputs within groups, which the gradient
-# is of, would be strided parts of it.
+# is of, would be strided parts of it, as would be the outputs.
 GATHERED = {
     ("groups", "c", 1),
     ("groups", "c", 2),
+    ("groups", "c", 3),
     ("wide groups", "c", 2),
+    ("wide groups", "c", 3),
     ("depthwise", "c", 1),
     ("overlapping maxima", "h", 3),
     ("instance", "h", 3),

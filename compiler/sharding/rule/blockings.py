@@ -1,9 +1,10 @@
-"""Derivation of the blocks of dimensions, from the ops that cut a packed projection.
+"""Derivation of the blocks of dimensions, from the ops that cut or join them.
 
 All dimensions that ops pass on to each other form a group with the same blocks. Where a Split, a
 Slice or packed attention cuts a group that has columns of a product with parameters, the group is a
-packed projection, and it consists of the blocks between the cuts. Its parts, and tensors that are
-joined from them, may have blocks too. All other dimensions have none.
+packed projection, and it consists of the blocks between the cuts. A group that Concat joins has
+blocks if it has rows of such a product, as the channels of many CNNs do. Parts of both, and tensors
+that are joined from them, may have blocks too. All other dimensions have none.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ def find_blocks(uses: Sequence[Use], parameters: Collection[int]) -> list[Sectio
                 groups.join([use.dim(place) for place in places_of(use.rule, number)])
     runs, cuts = list(_runs(uses, groups)), _read_cuts(uses, groups)
     columns = {groups.find(dim) for use in uses for dim in _columns(use, parameters)}
-    active = _active(columns, runs, cuts)
+    rows = {groups.find(dim) for use in uses for dim in _rows(use, parameters)}
+    active = _active(columns, rows, runs, cuts)
     _spread(runs, active, cuts)
     blocks = {group: _ratio(own) for group, own in cuts.items() if group in active}
     return [_sections(use, groups, blocks) for use in uses]
@@ -157,12 +159,27 @@ def _columns(use: Use, parameters: Collection[int]) -> Iterator[_Dim]:
         yield from filter(None, map(use.dim, read))
 
 
+def _rows(use: Use, parameters: Collection[int]) -> Iterator[_Dim]:
+    """Yield the dimensions of parameters over which a product sums."""
+    for tensor, dims in enumerate(use.rule.operands):
+        for dim, number in enumerate(dims) if use.values[tensor] in parameters else ():
+            if number is not None and use.rule.factors[number].reduction == "sum":
+                yield from filter(None, [use.dim((tensor, dim))])
+
+
 def _active(
-    columns: Collection[_Dim], runs: Sequence[_Run], cuts: dict[_Dim, set[Fraction]]
+    columns: Collection[_Dim],
+    rows: Collection[_Dim],
+    runs: Sequence[_Run],
+    cuts: dict[_Dim, set[Fraction]],
 ) -> set[_Dim]:
-    """Return the packed projections, their parts, and all that is joined from parts."""
-    cut = {run.whole for run in runs if not run.joins and run.length < 1}
+    """Return packed projections, joined rows, their parts, and all that is joined from parts."""
+    cut, joined = (
+        {run.whole for run in runs if run.joins is joins and run.length < 1}
+        for joins in (False, True)
+    )
     active, size = {group for group in columns if group in cut or group in cuts}, -1
+    active |= {group for group in rows if group in joined}
     while len(active) != size:
         size = len(active)
         for run in runs:

@@ -29,6 +29,7 @@ __all__ = [
     "passes_on",
     "places_of",
     "rule_in_blocks",
+    "without_group_blocks",
 ]
 
 Place = tuple[int, int]
@@ -173,6 +174,13 @@ def rule_in_blocks(info: OpInfo, rule: Rule, blocks: Sections) -> Rule:
     if own_blocks.folds:
         return reduce(lambda own, fold: _with_fold(info, own, fold, given), own_blocks.folds, found)
     return _with_spans(info, found, own_blocks, given)
+
+
+def without_group_blocks(rule: Rule) -> Rule:
+    """Return ``rule`` without the blocks of dimensions that merge two loops."""
+    merged = {own[:2] for own in rule.minors}
+    sections = tuple(own for own in rule.sections if own[:2] not in merged)
+    return rule if sections == rule.sections else replace(rule, sections=sections)
 
 
 def _with_fold(info: OpInfo, rule: Rule, fold: Fold, given: dict[Place, Blocks]) -> Rule:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tensoropt.compiler.layout.rule import Factor, Rule
 from tensoropt.compiler.layout.rule_text import NamedRule
-from tensoropt.compiler.sharding.rule.blocks import rule_in_blocks
+from tensoropt.compiler.sharding.rule.blocks import rule_in_blocks, without_group_blocks
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import rule_for
 from tensoropt.compiler.support.errors import UserError
@@ -67,7 +67,9 @@ def _allows_less(written: Rule, own: Rule) -> bool:
     """Return whether ``own``, with the same factors, allows everything that ``written`` allows."""
     if (written.operands, written.results) != (own.operands, own.results):
         return False
-    if (written.sections, written.minors) != (own.sections, own.minors):
+    if written.minors != own.minors:
+        return False
+    if written.sections not in (own.sections, without_group_blocks(own).sections):
         return False
     if written.additive != own.additive or not set(written.linear) <= set(own.linear):
         return False
