@@ -164,6 +164,11 @@ def test_joined_rows_of_a_product_have_blocks(path: Path) -> None:
             c = Concat <axis = 1> (x, y)
             z = MatMul (c, w)
         }""",
+        # Tables that are joined, and added to rows of a product.
+        """g (float[4, 8] x, float[4, 8] y) => (float[4, 6] z) <float[16, 6] w> {
+            c = Concat <axis = 1> (x, y)
+            z = MatMul (c, w)
+        }""",
         # Columns that are joined, but not summed over.
         """g (float[4, 8] x) => (float[4, 16] z) <float[8, 8] v, float[8, 8] w> {
             a = MatMul (x, v)

@@ -2,9 +2,9 @@
 
 All dimensions that ops pass on to each other form a group with the same blocks. Where a Split, a
 Slice or packed attention cuts a group that has columns of a product with parameters, the group is a
-packed projection, and it consists of the blocks between the cuts. A group that Concat joins has
-blocks if it has rows of such a product, as the channels of many CNNs do. Parts of both, and tensors
-that are joined from them, may have blocks too. All other dimensions have none.
+packed projection, and it consists of the blocks between the cuts. If Concat joins such columns and
+a product sums over the result, as over the channels of many CNNs, the result has blocks too. So may
+have the parts of both, and tensors that are joined from them. All other dimensions have none.
 """
 
 from __future__ import annotations
@@ -174,10 +174,9 @@ def _active(
     cuts: dict[_Dim, set[Fraction]],
 ) -> set[_Dim]:
     """Return packed projections, joined rows, their parts, and all that is joined from parts."""
-    cut, joined = (
-        {run.whole for run in runs if run.joins is joins and run.length < 1}
-        for joins in (False, True)
-    )
+    parts = [run for run in runs if run.length < 1]
+    cut = {run.whole for run in parts if not run.joins}
+    joined = {run.whole for run in parts if run.joins and run.part in columns}
     active, size = {group for group in columns if group in cut or group in cuts}, -1
     active |= {group for group in rows if group in joined}
     while len(active) != size:
