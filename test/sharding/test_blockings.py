@@ -93,7 +93,7 @@ def test_indices_of_a_new_dimension_are_blocks(path: Path) -> None:
         path,
     )
     assert "k=24 of 3" in found[0]
-    assert '"(i, k of 3), (_) -> (i, _, k, _)"' in found[1]
+    assert '"(i, j k of 3), (_) -> (i, j, k, _)"' in found[1]
 
 
 @pytest.mark.parametrize("pick", ["Gather <axis = 0>", "GatherND"])
@@ -148,6 +148,28 @@ def test_joined_rows_of_a_product_have_blocks(path: Path) -> None:
     assert '-> (i, l of 1+2, j, k)"' in found[2]
     assert "j=24 of 1+2 padded" in found[3]
     assert "k=24 of 1+2 sum padded" in found[4]
+
+
+@pytest.mark.parametrize(("width", "has"), [(8, True), (9, False)])
+def test_ops_after_groups_have_blocks_unless_some_ranks_divide_both(
+    width: int, has: bool, path: Path
+) -> None:
+    made = 3 * width
+    found = rules(
+        f"""g (float[1, 6, 8, 8] x) => (float[1, {width}, 3, 8, 8] y)
+        <float[{made}, 2, 1, 1] w> {{
+            a = Conv <group = 3> (x, w)
+            b = Relu (a)
+            s = Constant <value_ints = [1, 3, {width}, 8, 8]> ()
+            c = Reshape (b, s)
+            y = Transpose <perm = [0, 2, 1, 3, 4]> (c)
+        }}""",
+        path,
+    )
+    own = [rule for rule in found if "(" in rule]
+    assert "-> (i, j l of 3, " in own[0]
+    assert (f"j={made} of 3 padded" in own[1]) == has
+    assert ("(_, i l of 3, j, k), (_) -> (_, i, l, j, k)" in own[2]) == has
 
 
 @pytest.mark.parametrize(

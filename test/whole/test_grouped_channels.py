@@ -31,6 +31,27 @@ shuffle (float[2, 12, 4, 4] x) => (float[2, 24, 4, 4] y) {
 _WEIGHTS = {"w": (24, 4, 1, 1), "b": (24,), "v": (24, 1, 3, 3), "u": (24, 8, 1, 1)}
 
 
+def _saved(folder: Path) -> Path:
+    proto, rng = parser.parse_model(_TEXT), np.random.default_rng(0)
+    for name, shape in _WEIGHTS.items():
+        array = rng.standard_normal(shape).astype(np.float32)
+        proto.graph.initializer.append(numpy_helper.from_array(array, name))
+    onnx.save(proto, folder / "m.onnx")
+    return folder / "m.onnx"
+
+
+def test_a_shuffle_of_blocks_sends_nothing(tmp_path: Path) -> None:
+    """Blocks of groups become contiguous channels. The next groups gather, as does the output."""
+    model, plan = _saved(tmp_path), tmp_path / "plan"
+    pins = ["--pin", "w=S(0)", "--pin", "v=S(0)", "--pin", "u=S(0)", "--pin", "y=R"]
+    assert main([str(model), "--mesh", "2", *pins, "-o", str(plan)]) == 0
+    nodes = onnx.load(plan / "rank0.onnx", load_external_data=False).graph.node
+    kinds = [node.op_type for node in nodes if node.op_type == "Conv" or node.domain]
+    assert kinds == ["Conv", "Conv", "AllGather", "Conv", "AllGather"]
+    result = check_plan(plan, model, threads=1, timeout_s=120)
+    assert (result.error, result.passed) == (None, True)
+
+
 @pytest.mark.parametrize(
     ("mesh", "pinned", "stored"),
     [
@@ -42,12 +63,7 @@ _WEIGHTS = {"w": (24, 4, 1, 1), "b": (24,), "v": (24, 1, 3, 3), "u": (24, 8, 1, 
 def test_a_shuffle_of_three_groups(
     mesh: str, pinned: dict[str, str], stored: tuple[list[str], ...], tmp_path: Path
 ) -> None:
-    model, plan = tmp_path / "m.onnx", tmp_path / "plan"
-    proto, rng = parser.parse_model(_TEXT), np.random.default_rng(0)
-    for name, shape in _WEIGHTS.items():
-        array = rng.standard_normal(shape).astype(np.float32)
-        proto.graph.initializer.append(numpy_helper.from_array(array, name))
-    onnx.save(proto, model)
+    model, plan = _saved(tmp_path), tmp_path / "plan"
     pins = [f"--pin={name}={placed}" for name, placed in pinned.items()]
     assert main([str(model), "--mesh", mesh, *pins, "-o", str(plan)]) == 0
     document: dict[str, Any] = json.loads((plan / "plan.json").read_text(encoding="utf-8"))

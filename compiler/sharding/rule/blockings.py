@@ -3,8 +3,9 @@
 All dimensions that ops pass on to each other form a group with the same blocks. Where a Split, a
 Slice or packed attention cuts a group that has columns of a product with parameters, the group is a
 packed projection, and it consists of the blocks between the cuts. If Concat joins such columns and
-a product sums over the result, as over the channels of many CNNs, the result has blocks too. So may
-have the parts of both, and tensors that are joined from them. All other dimensions have none.
+a product sums over the result, as over the channels of many CNNs, the result has blocks too. Parts
+of both, and tensors that are joined from them, may have blocks. The ops after a convolution of
+several groups have a block for each group. All other dimensions have none.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ def find_blocks(uses: Sequence[Use], parameters: Collection[int]) -> list[Sectio
     ``parameters`` are the values that depend on parameters only. Linear in the dimensions of all
     operands and results, times the cuts.
     """
-    if not any(own.spans or own.read or own.cuts for use in uses if (own := packed(use.info))):
+    cut = (own.spans or own.read or own.cuts for use in uses if (own := packed(use.info)))
+    if not any(cut) and not any(use.rule.minors and use.rule.sections for use in uses):
         return [()] * len(uses)
     groups = _Groups()
     for use in uses:
@@ -90,6 +92,8 @@ def find_blocks(uses: Sequence[Use], parameters: Collection[int]) -> list[Sectio
     active = _active(columns, rows, runs, cuts)
     _spread(runs, active, cuts)
     blocks = {group: _ratio(own) for group, own in cuts.items() if group in active}
+    for group, own in _grouped(uses, groups):
+        blocks.setdefault(group, own)
     return [_sections(use, groups, blocks) for use in uses]
 
 
@@ -165,6 +169,21 @@ def _rows(use: Use, parameters: Collection[int]) -> Iterator[_Dim]:
         for dim, number in enumerate(dims) if use.values[tensor] in parameters else ():
             if number is not None and use.rule.factors[number].reduction == "sum":
                 yield from filter(None, [use.dim((tensor, dim))])
+
+
+def _grouped(uses: Sequence[Use], groups: _Groups) -> Iterator[tuple[_Dim, Blocks]]:
+    """Yield the results that merge groups and their points, with a block for each group.
+
+    No number of ranks may divide both: else the ops after them could not have whole groups.
+    """
+    for use in uses:
+        merged, first = {own[:2] for own in use.rule.minors}, len(use.info.operands)
+        for tensor, dim, blocks in use.rule.sections:
+            at, size = use.dim((tensor, dim)), use.size((tensor, dim)) or 0
+            if (tensor, dim) not in merged or tensor < first or at is None:
+                continue
+            if math.gcd(len(blocks), size // len(blocks)) == 1:
+                yield groups.find(at), blocks
 
 
 def _active(

@@ -184,7 +184,10 @@ def without_group_blocks(rule: Rule) -> Rule:
 
 
 def _with_fold(info: OpInfo, rule: Rule, fold: Fold, given: dict[Place, Blocks]) -> Rule:
-    """Return ``rule`` with a factor along the inner dimension, if the outer indices are blocks."""
+    """Return ``rule`` with a factor along the inner dimension, if the outer indices are blocks.
+
+    The outer dimension stays whole if some ranks divide both.
+    """
     (tensor, dim), (outer, at) = fold.whole, fold.outer
     count, size = _shape(info, outer)[at], _shape(info, fold.inner[0])[fold.inner[1]]
     blocks = given.get(fold.whole, ())
@@ -194,10 +197,13 @@ def _with_fold(info: OpInfo, rule: Rule, fold: Fold, given: dict[Place, Blocks])
     major = sides[tensor][dim]
     if major is None or sides[fold.inner[0]][fold.inner[1]] is not None:
         return rule
-    factors[major] = replace(factors[major], can_split=False, blocks=())
-    sides[outer][at] = None
-    for place in (fold.whole, fold.inner):
-        sides[place[0]][place[1]] = len(factors)
+    minors = rule.minors
+    if math.gcd(len(blocks), size) == 1:  # no ranks divide both, so each has its factor
+        minors = tuple(sorted((*minors, (tensor, dim, len(factors)))))
+    else:
+        factors[major] = replace(factors[major], can_split=False, blocks=())
+        sides[outer][at], sides[tensor][dim] = None, len(factors)
+    sides[fold.inner[0]][fold.inner[1]] = len(factors)
     operands = len(rule.operands)
     return replace(
         rule,
@@ -205,6 +211,7 @@ def _with_fold(info: OpInfo, rule: Rule, fold: Fold, given: dict[Place, Blocks])
         operands=tuple(map(tuple, sides[:operands])),
         results=tuple(map(tuple, sides[operands:])),
         sections=tuple(sorted((*rule.sections, (tensor, dim, blocks)))),
+        minors=minors,
     )
 
 
