@@ -43,11 +43,12 @@ def collective(
     settings: Settings,
     location: ir.Location,
     result: ir.Type | None = None,
+    rows: ir.Value | None = None,
 ) -> ir.Value:
     """Return the result of a collective of ``value`` over the ranks along ``axes``.
 
-    ``settings`` are the attributes of its operator. The type of the ``result`` is the type of
-    ``value`` by default.
+    ``settings`` are the attributes of its operator, ``rows`` the second operand if it has one. The
+    type of the ``result`` is the type of ``value`` by default.
     """
     traits = COLLECTIVES[kind]
     attributes = {traits.attributes[name]: _attribute(own) for name, own in settings.items()}
@@ -57,7 +58,7 @@ def collective(
     return ir.Operation.create(
         traits.ir_name,
         results=[value.type if result is None else result],
-        operands=[value],
+        operands=[value] if rows is None else [value, rows],
         attributes=attributes,
         loc=location,
     ).results[0]

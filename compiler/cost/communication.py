@@ -117,10 +117,12 @@ def is_measured(kind: str, axes: Sequence[int], mesh: Mesh, device: Device) -> b
 def _measured(kind: str, p: int, device: Device) -> MeasuredCurve | None:
     """Return the curve measured for ``p`` ranks, or for the next larger number.
 
-    An unmeasured kind takes the time of an all-gather that sends the same number of bytes.
+    An unmeasured kind takes the time of a similar kind, or of an all-gather that sends the same
+    number of bytes.
     """
-    if kind in KINDS:
-        return _next_larger(kind, p, device)
+    known = COLLECTIVES[kind].timed_as or kind
+    if known in KINDS:
+        return _next_larger(known, p, device)
     (_, sent), *_ = COLLECTIVES[kind].algorithms(p)
     gather, times = _next_larger("all_gather", p, device), (p - 1) / sent
     return gather and replace(

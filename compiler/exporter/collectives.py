@@ -97,7 +97,7 @@ class RankLowerings:
             return
         results = emitter.results(op, name)
         taken, given = self._tokens(emitter, name)
-        operands = [emitter.name(op.operands[0]), taken]
+        operands = [*map(emitter.name, op.operands), taken]
         self._node(emitter, op, op_type, name, operands, [*results, given], attributes)
 
     def _combined(self, emitter: Emitter, members: Sequence[ir.Operation]) -> None:

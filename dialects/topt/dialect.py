@@ -45,7 +45,7 @@ class RuleAttr(Topt.Attribute, name="rule"):
     """`#topt.rule<"(i, k), (k, j) -> (i, j)", ["i=4", "j=8", "k=6 sum"], {flops = 2.0 : f64}>`.
 
     The factor of each dimension of operands and results, the factors, and the other fields of a
-    rule: `linear`, `additive`, `inner`, `flops`.
+    rule: `linear`, `joint`, `additive`, `inner`, `flops`.
     """
 
     map: ir.StringAttr
@@ -92,6 +92,20 @@ class CollectivePermuteOp(Topt.Operation, name="collective_permute", traits=[ext
     input: ext.Operand[Any]
     grid_axes: Any
     sources: Any
+    output: ext.Result[Any]
+
+
+class AllToAllRowsOp(Topt.Operation, name="all_to_all_rows", traits=[ext.Pure]):
+    """An all-to-all of unequal parts, for which upstream's dialect has no collective.
+
+    `rows`, of n x 2 for a group of n positions over the mesh axes `grid_axes`, has the number of
+    consecutive rows of the part for each position, and of the rows that come from that position.
+    They are known at run time, and the first size of `output` is symbolic.
+    """
+
+    input: ext.Operand[Any]
+    rows: ext.Operand[Any]
+    grid_axes: Any
     output: ext.Result[Any]
 
 

@@ -236,7 +236,7 @@ class _Verifier:
     def _collective(self, op: ir.Operation) -> None:
         carrier, type_ = Carrier(op, OPERATION), op.operands[0].type
         traits, axes = BY_IR_NAME[op.name], op.attributes["grid_axes"]
-        keeps_type = not traits.cuts and not traits.joins
+        keeps_type = not traits.cuts and not traits.joins and not traits.has_rows
         if keeps_type and op.results[0].type != type_:
             raise carrier.wrong(f"changes the type, expected {type_}, got: {op.results[0].type}")
         if not isinstance(axes, ir.DenseI16ArrayAttr):
@@ -246,6 +246,21 @@ class _Verifier:
         count = self._positions(carrier, list(axes))
         if "sources" in traits.attributes:
             self._sources(carrier, op.attributes["sources"], count)
+        if traits.has_rows:
+            self._rows(carrier, op, count)
+
+    @staticmethod
+    def _rows(carrier: Carrier, op: ir.Operation, count: int) -> None:
+        given, wanted = str(op.operands[1].type), f"tensor<{count}x2xi64>"
+        if given != wanted:
+            raise carrier.wrong(f"has wrong 'rows', expected {wanted}, got: {given}")
+        type_, made = op.operands[0].type, op.results[0].type
+        if not isinstance(type_, ir.RankedTensorType) or type_.rank == 0:
+            raise carrier.wrong(f"has no rows, expected at least one dimension, got: {type_}")
+        sizes = [ir.ShapedType.get_dynamic_size(), *list(type_.shape)[1:]]
+        expected = ir.RankedTensorType.get(sizes, type_.element_type)
+        if made != expected:
+            raise carrier.wrong(f"has a wrong result, expected {expected}, got: {made}")
 
     @staticmethod
     def _sources(carrier: Carrier, sources: ir.Attribute, count: int) -> None:

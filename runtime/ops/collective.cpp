@@ -73,9 +73,31 @@ Shape Collective::output_shape(const Shape& shape) const {
   return result;
 }
 
+Shape Collective::output_shape(const Shape& shape, const std::int64_t* rows,
+                               std::size_t count) const {
+  const auto ranks = group.size();
+  if (shape.empty()) throw Error("the input must have rows, got: a scalar");
+  if (count != 2 * ranks || std::any_of(rows, rows + count, [](auto n) { return n < 0; }))
+    throw Error("rows must be two numbers for each of the group's " + std::to_string(ranks) +
+                " ranks, got: " + text_of(Shape(rows, rows + count)));
+  std::int64_t sent = 0;
+  Shape result = shape;
+  result[0] = 0;
+  for (std::size_t place = 0; place < ranks; ++place) {
+    sent += rows[2 * place];
+    result[0] += rows[2 * place + 1];
+  }
+  if (sent != shape[0])
+    throw Error("rows must send the " + std::to_string(shape[0]) +
+                " rows of the input, got: " + std::to_string(sent));
+  return result;
+}
+
 std::string Collective::describe(const ElementInfo& element, const Shape& shape) const {
   const auto* name = kind->is_message() ? "message" : kind->name;
-  return std::string(name) + " of " + element.name + text_of(shape) + attributes_of(*this);
+  const Shape agreed(shape.begin() + (kind->has_rows && !shape.empty()), shape.end());
+  const auto* rows = kind->has_rows ? " rows" : "";
+  return std::string(name) + " of " + element.name + text_of(agreed) + rows + attributes_of(*this);
 }
 
 int Collective::place_of(std::int64_t rank) const {

@@ -38,8 +38,12 @@ struct Collective {
   // by the group's size.
   Shape output_shape(const Shape& shape) const;
 
+  // The shape of y for x of `shape` and the `count` numbers `rows` of a kind that has them. Throws
+  // if they are not two numbers for each rank, or not all rows of x.
+  Shape output_shape(const Shape& shape, const std::int64_t* rows, std::size_t count) const;
+
   // One line with all properties that the group's ranks must agree on. `shape` is the shape of x,
-  // or of y if there is no x.
+  // or of y if there is no x. The number of rows of x is omitted if the kind has rows.
   std::string describe(const ElementInfo& element, const Shape& shape) const;
 
   // The place of a rank in the group. Throws if the group does not contain it.

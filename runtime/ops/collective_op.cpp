@@ -11,8 +11,15 @@ const Kind& kind_of(const CustomOp* op) { return *CollectiveOp::of(op).form.kind
 std::size_t inputs(const CustomOp* op) { return kind_of(op).token_in() + 1; }
 std::size_t outputs(const CustomOp* op) { return kind_of(op).token_out() + 1; }
 
+bool is_rows(const CustomOp* op, std::size_t index) { return kind_of(op).has_rows && index == 1; }
+
 int input_type(const CustomOp* op, std::size_t index) {
-  return index == kind_of(op).token_in() ? int(Element::Int64) : kUndefined;
+  const bool is_int = index == kind_of(op).token_in() || is_rows(op, index);
+  return is_int ? int(Element::Int64) : kUndefined;
+}
+
+int input_memory(const CustomOp* op, std::size_t index) {
+  return is_rows(op, index) ? kHostMemory : kDefaultMemory;
 }
 
 int output_type(const CustomOp* op, std::size_t index) {
@@ -29,6 +36,7 @@ void infer_y(const Api& api, OrtShapeInferContext* context, const Form& form) {
     const auto node = read_shapes({api, context}, form);
     return set_output(api, context, 0, node.type, node.shape);
   }
+  if (form.kind->has_rows) return;  // known at run time
   const auto [type, shape] = inferred_input(api, context, 0);
   if (is_known(shape))
     set_output(api, context, 0, type, read_shapes({api, context}, form).output_shape(shape));
@@ -51,12 +59,14 @@ CollectiveOp op_of(Form form, const char* end, Place place, std::size_t (*inputs
 CollectiveOp single_op(const Kind& kind, Place place) {
   auto op = op_of({&kind, false}, "", place, inputs, outputs);
   op.GetInputType = input_type;
+  op.GetInputMemoryType = input_memory;
   op.GetOutputType = output_type;
   op.GetOutputCharacteristic = output_need;
   run_kernel<Kernel>(op);
   infer_by<infer_single>(op);
   if (!kind.has_x) alias<0, 1>(op);
   else if (!kind.has_y) alias<1, 0>(op);
+  else if (kind.has_rows) alias<2, 1>(op);
   else alias<1, 1>(op);  // the token output aliases the token input
   return op;
 }

@@ -1,5 +1,6 @@
 #include "kernel.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "cuda/side_stream.hpp"
@@ -27,7 +28,32 @@ Kernel::Input Kernel::input(OrtKernelContext* context) const {
   if (!form_.kind->has_x) return {element_info(collective_.type), collective_.shape, nullptr};
   const auto* x = api_.input(context, 0);
   auto [type, shape] = api_.type_and_shape(x);
-  return {element_info(type), std::move(shape), api_.data(x)};
+  Input found{element_info(type), std::move(shape), api_.data(x)};
+  if (!form_.kind->has_rows) return found;
+  const auto* rows = api_.input(context, 1);
+  found.rows = static_cast<const std::int64_t*>(api_.data(rows));
+  found.row_counts = count_of(api_.type_and_shape(rows).second);
+  return found;
+}
+
+Shape Kernel::output_shape(const Input& x) const {
+  if (!form_.kind->has_rows) return collective_.output_shape(x.shape);
+  return collective_.output_shape(x.shape, x.rows, x.row_counts);
+}
+
+// The bytes of x that a simulated link sends. The rows of a kind that has them are counted as if
+// all places took an equal part of the rows that this rank sends to or receives from others.
+std::size_t Kernel::linked_bytes(const Input& x) const {
+  const auto ranks = collective_.group.size();
+  if (!x.rows || ranks == 1) return count_of(x.shape) * x.element.bytes;
+  const auto row_bytes = count_of(Shape(x.shape.begin() + 1, x.shape.end())) * x.element.bytes;
+  std::size_t sent = 0, received = 0;
+  for (std::size_t place = 0; place < ranks; ++place) {
+    if (collective_.group[place] == job_rank()) continue;
+    sent += std::size_t(x.rows[2 * place]);
+    received += std::size_t(x.rows[2 * place + 1]);
+  }
+  return row_bytes * std::max(sent, received) * ranks / (ranks - 1);
 }
 
 void Kernel::compute(OrtKernelContext* context) {
@@ -47,11 +73,10 @@ void Kernel::wait_for_transfers(OrtKernelContext* context) const {
 void Kernel::go(OrtKernelContext* context) {
   const auto x = input(context);
   if (!has_met()) {
-    collective_.output_shape(x.shape);  // throws before anything is sent
+    output_shape(x);  // throws before anything is sent
     meet(collective_.describe(x.element, x.shape));
   }
-  const auto bytes = count_of(x.shape) * x.element.bytes;
-  with_transport(context, x.element, bytes,
+  with_transport(context, x.element, linked_bytes(x),
                  [&](Transport& transport) { move(context, x, transport); });
   pass_token(context, form_.kind->token_in(), form_.kind->token_out());
 }
@@ -69,8 +94,8 @@ void Kernel::meet(const std::string& what) {
 
 void Kernel::move(OrtKernelContext* context, const Input& x, Transport& transport) const {
   void* y = nullptr;
-  if (form_.kind->has_y) y = api_.output(context, 0, collective_.output_shape(x.shape));
-  run(collective_, x.element, x.shape, x.data, y, transport);
+  if (form_.kind->has_y) y = api_.output(context, 0, output_shape(x));
+  run(collective_, x.element, x.shape, x.data, y, transport, x.rows);
 }
 
 void Kernel::pass_token(OrtKernelContext* context, std::size_t in, std::size_t out) const {

@@ -75,15 +75,19 @@ class Kernel {
   Collective collective_;
 
  private:
-  // An operand; `data` is null if the node has no x.
+  // An operand; `data` is null if the node has no x. `rows` is null for a kind without rows.
   struct Input {
     const ElementInfo& element;
     Shape shape;
     const void* data;
+    const std::int64_t* rows = nullptr;
+    std::size_t row_counts = 0;
   };
 
   void prepare(const OrtKernelInfo* info);
   Input input(OrtKernelContext* context) const;
+  Shape output_shape(const Input& x) const;
+  std::size_t linked_bytes(const Input& x) const;
   void move(OrtKernelContext* context, const Input& x, Transport& transport) const;
 
   Place place_;

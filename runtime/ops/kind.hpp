@@ -32,6 +32,11 @@ struct Kind {
   const char* name;
   bool has_x = true, has_y = true;
 
+  // The operator is (x, rows, token) -> (y, token). `rows`, int64 [ranks, 2] on the host, has the
+  // rows of x that this rank sends to each place, and the rows of y that it receives from there. So
+  // ranks have x and y of different sizes.
+  bool has_rows = false;
+
   // Attributes, which determine the shape of y: a kind may combine the group's x by the attribute
   // `reduction`, cut x into one piece per rank along the dimension in the attribute `cuts`, and
   // join the pieces of all ranks along the dimension in the attribute `joins`.
@@ -52,7 +57,7 @@ struct Kind {
     return Algorithms{Algorithm{}};
   };
 
-  // Runs x to y between several ranks. x is not empty.
+  // Runs x to y between several ranks. x is not empty, unless the kind has rows.
   void (*run)(const Run& run);
 
   // The same for `count` elements per rank, contiguous, with the ranks' pieces in order. Several
@@ -62,7 +67,7 @@ struct Kind {
                      std::size_t count) = nullptr;
 
   constexpr bool is_message() const { return !has_x || !has_y; }
-  constexpr std::size_t token_in() const { return has_x; }
+  constexpr std::size_t token_in() const { return std::size_t(has_x) + std::size_t(has_rows); }
   constexpr std::size_t token_out() const { return has_y; }
 };
 

@@ -40,9 +40,9 @@ void Run::unpack(const Cut& cut, Span span, const void* pieces) const {
 }
 
 void run(const Collective& node, const ElementInfo& element, const Shape& shape, const void* x,
-         void* y, Transport& transport) {
-  const Run run{node, element, shape, x, y, transport};
-  if (run.count == 0) return;
+         void* y, Transport& transport, const std::int64_t* rows) {
+  const Run run{node, element, shape, x, y, transport, rows};
+  if (run.count == 0 && !rows) return;
   if (run.ranks > 1) node.kind->run(run);
   else if (x != y) transport.copy(x, y, run.bytes());
 }

@@ -29,6 +29,7 @@ struct Run {
   const void* x;
   void* y;
   Transport& transport;
+  const std::int64_t* rows = nullptr;  // if the kind has rows
   std::size_t count = count_of(shape);
   std::size_t ranks = node.group.size();
 
@@ -65,8 +66,9 @@ void in_spans(std::size_t bytes, std::size_t unit, std::size_t limit, std::size_
   }
 }
 
-// Runs `node` on x of `shape` (on y of that shape if there is no x).
+// Runs `node` on x of `shape` (on y of that shape if there is no x), with `rows` if the kind has
+// them.
 void run(const Collective& node, const ElementInfo& element, const Shape& shape, const void* x,
-         void* y, Transport& transport);
+         void* y, Transport& transport, const std::int64_t* rows = nullptr);
 
 }  // namespace tensoropt

@@ -41,6 +41,10 @@ class Transport {
   // Piece i of x, [ranks, count], goes to place i; piece i of y comes from there.
   virtual void all_to_all(const void* x, void* y, std::size_t count) = 0;
 
+  // Pieces of different sizes: `sent` and `received` have the elements for and from each place.
+  virtual void all_to_all_unequal(const void* x, const std::size_t* sent, void* y,
+                                  const std::size_t* received) = 0;
+
   // x goes to place `to`, y comes from place `from`; both may be this rank's place.
   virtual void exchange(const void* x, void* y, std::size_t count, int to, int from) = 0;
 

@@ -51,6 +51,11 @@ class CollectiveTraits:
     ``cuts``, and pieces of all ranks are joined along the dimension in the attribute ``joins``. A
     collective that ``reshards`` is the step from one placement to another.
 
+    A collective that ``has_rows`` has a second operand, int64 [ranks, 2]: the rows of its operand
+    for each rank, and the rows of its result from that rank. They differ between ranks.
+
+    A kind that is ``timed_as`` another is not measured, and takes the times of that kind.
+
     Several of a kind can run as one operator if it ``can_fuse``; their one dimension is then called
     ``dim``. If it ``can_overlap`` other operators, it has a start and a wait; a transfer that
     ``retains_operand`` reads its operand until the wait, any other works in its result.
@@ -63,6 +68,8 @@ class CollectiveTraits:
     attributes: Mapping[str, str] = field(default_factory=dict)
     cuts: str = ""
     joins: str = ""
+    has_rows: bool = False
+    timed_as: str = ""
     reshards: bool = False
     can_fuse: bool = False
     can_overlap: bool = False
@@ -136,6 +143,14 @@ _ALL = (
         reshards=True,
         can_overlap=True,
         retains_operand=True,
+    ),
+    CollectiveTraits(
+        "all_to_all_rows",
+        "AllToAllRows",
+        "topt.all_to_all_rows",
+        lambda p: ((p - 1, (p - 1) / p),),  # pairwise, of equal loads
+        has_rows=True,
+        timed_as="all_to_all",
     ),
     CollectiveTraits(
         "collective_permute",

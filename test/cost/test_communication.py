@@ -34,6 +34,7 @@ UNIT = dataclasses.replace(
         ("all_gather", 2, 2 + 3 * 800),
         ("reduce_scatter", 2, 2 + 3 / 4 * 800),
         ("all_to_all", 2, 3 + 3 / 4 * 800),
+        ("all_to_all_rows", 3, 3 + 3 / 4 * 800),
     ],
 )
 def test_formulas(kind: str, small: float, large: float) -> None:
@@ -53,6 +54,18 @@ def test_a_permute_takes_a_piece_of_a_measured_gather() -> None:
     measured = dataclasses.replace(UNIT, collectives={("all_gather", 4): curve})
     time_s = collective_time_s("collective_permute", 12, (0,), Mesh((4,)), measured)
     assert time_s == pytest.approx(5 + 6 / 3 * 12 + 3 * (12 / 3) ** 0.5)
+
+
+def test_rows_of_unequal_numbers_take_a_measured_exchange_of_equal_parts() -> None:
+    curves = {kind: MeasuredCurve(((1.0, n),), 0.0) for n, kind in enumerate(KINDS)}
+    measured = dataclasses.replace(
+        UNIT, collectives={(kind, 4): curve for kind, curve in curves.items()}
+    )
+    rows, equal = (
+        collective_time_s(kind, 12, (0,), Mesh((4,)), measured)
+        for kind in ("all_to_all_rows", "all_to_all")
+    )
+    assert rows == equal
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -19,7 +19,7 @@ def test_every_collective_type_dimension_and_group(
     log = tmp_path / "log"
     found = under_mpi(ranks, RUNTIME / "collective_cases.py", env=environment(log))
     assert found["wrong"] == []
-    assert found["count"] == (memberships * 27 + broadcasts) * 9
+    assert found["count"] == (memberships * 31 + broadcasts) * 9
     for rank in range(ranks):
         made = [c["world"] for c in calls(log, rank) if c["call"] == "ncclCommInitRank"]
         assert len({tuple(world) for world in made}) == len(made)

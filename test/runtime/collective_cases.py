@@ -15,9 +15,10 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from collective_oracle import DTYPES, REDUCE, SHAPE, data, dtype_of, oracle
-from handmade import collective, message, model_of, value_info
+from collective_oracle import DTYPES, LOADS, REDUCE, SHAPE, data, dtype_of, oracle, rows_sent
+from handmade import DOMAIN, collective, message, model_of, value_info
 from mpi4py import MPI
+from onnx import helper
 
 from tensoropt.runtime.device.cuda import open_cuda, stand_in
 from tensoropt.runtime.device.provider import CPU
@@ -48,6 +49,7 @@ def cases() -> list[tuple[str, dict]]:
     found += [("AllToAll", {"split_dim": s, "concat_dim": c}) for s in dims for c in dims]
     for shift in (0, 1, 2):  # of a group of two the last one is none either
         found.append(("CollectivePermute", {"shift": shift}))
+    found += [("AllToAllRows", {"load": load}) for load in LOADS]
     everywhere = [(op, {**a, "group": g}) for g in GROUPS[COMM.size] for op, a in found]
     everywhere = [(op, shifted(attributes)) for op, attributes in everywhere]
     return everywhere + [
@@ -66,11 +68,15 @@ def shifted(attributes: dict) -> dict:
 
 def differing(dtype: str, folder: Path) -> tuple[int, list[str]]:
     mine = [(op, a) for op, a in cases() if COMM.rank in a["group"]]
-    nodes = [collective(op, "x", f"y{i}", i, **a) for i, (op, a) in enumerate(mine)]
+    nodes = [own for i, (op, a) in enumerate(mine) for own in nodes_of(op, i, a)]
     outputs = [value_info(f"y{i}", dtype, None) for i in range(len(mine))]
     outputs.append(value_info(f"t{len(mine)}", "int64", [1]))
     path = folder / f"{dtype}.onnx"
-    onnx.save(model_of(nodes, [value_info("x", dtype, SHAPE)], outputs), path)
+    weights = {f"rows{i}": rows_of(a) for i, (op, a) in enumerate(mine) if op == "AllToAllRows"}
+    model = model_of(
+        nodes, [value_info("x", dtype, SHAPE)], outputs, {**weights, "none": np.array([0])}
+    )
+    onnx.save(model, path)
     session = rank_session(path, 1, provider=PROVIDER)
     session.feed("x", data(dtype, COMM.rank))
     session.run()
@@ -84,6 +90,27 @@ def differing(dtype: str, folder: Path) -> tuple[int, list[str]]:
         if y.shape != expected.shape or y.dtype != expected.dtype or not (y == expected).all():
             wrong.append(f"rank {COMM.rank}: {op} {dtype} {a}")
     return len(mine), wrong
+
+
+def nodes_of(op: str, number: int, attributes: dict) -> list[onnx.NodeProto]:
+    """The node of a case; one that sends no rows has an x without rows."""
+    if op != "AllToAllRows":
+        return [collective(op, "x", f"y{number}", number, **attributes)]
+    x, y, group = "x", f"y{number}", attributes["group"]
+    nodes = []
+    if attributes["load"] == "none":
+        x = f"x{number}"
+        nodes.append(helper.make_node("Slice", ["x", "none", "none"], [x]))
+    read, made = [x, f"rows{number}", f"t{number}"], [y, f"t{number + 1}"]
+    return [*nodes, helper.make_node(op, read, made, domain=DOMAIN, group=group)]
+
+
+def rows_of(attributes: dict) -> np.ndarray:
+    """The rows that this rank sends and receives."""
+    group, load = attributes["group"], attributes["load"]
+    sent = np.array([rows_sent(load, place, len(group)) for place in range(len(group))])
+    own = group.index(COMM.rank)
+    return np.stack([sent[own], sent[:, own]], 1)
 
 
 def rounding() -> list[str]:

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from handmade import collective, model_of, value_info
+from handmade import DOMAIN, collective, model_of, value_info
 from mpi4py import MPI
+from onnx import helper
 
 from tensoropt.runtime.device.cuda import open_cuda, stand_in
 from tensoropt.runtime.device.provider import CPU
@@ -43,6 +44,24 @@ def message(op: str, x, **attributes) -> str:
     return "no error"
 
 
+def rows_message(x, rows, group) -> str:
+    """Return the error of rows that are sent, as `message` does."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "g.onnx"
+        ends = {"name": "the_node", "domain": DOMAIN, "group": group}
+        node = helper.make_node("AllToAllRows", ["x", "rows", "t0"], ["y", "t1"], **ends)
+        info = [value_info(name, "float32", None) for name in "xy"]
+        weights = {"rows": np.asarray(rows, np.int64)}
+        onnx.save(model_of([node], info[:1], info[1:], weights), path)
+        try:
+            session = rank_session(path, 1, provider=PROVIDER)
+            session.feed("x", x)
+            session.run()
+        except UserError as error:
+            return str(error).replace(f"{path}: ", "")
+    return "no error"
+
+
 def main() -> None:
     x = np.ones((3, 4), np.float32)
     found = {
@@ -61,6 +80,11 @@ def main() -> None:
         "roots": message("Broadcast", x, group=BOTH, root=RANK),
         "sources": message("CollectivePermute", x, group=BOTH, sources=[1, 1]),
         "permutes": message("CollectivePermute", x, group=BOTH, sources=[RANK, 1 - RANK]),
+        "rows": rows_message(x, [[1, 1], [1, 1]], BOTH),
+        "counts": rows_message(x, [[1, 1], [2, 2], [0, 0]], BOTH),
+        "negative": rows_message(x, [[4, 1], [-1, 1]], BOTH),
+        "widths": rows_message(np.ones((2, 4 + RANK), np.float32), [[1, 1], [1, 1]], BOTH),
+        "scalar": rows_message(np.array(1, np.float32), [[1, 1], [1, 1]], BOTH),
         "right": message("AllGather", x, group=BOTH, dim=0),
     }
     MPI.COMM_WORLD.Barrier()

@@ -30,6 +30,17 @@ def reduced(parts: list[np.ndarray], reduction: str) -> np.ndarray:
         return functools.reduce(REDUCE[reduction], parts)  # ufunc.reduce would widen
 
 
+LOADS = ("equal", "to one", "to oneself", "none")
+
+
+def rows_sent(load: str, place: int, ranks: int) -> list[int]:
+    """The rows that a place sends to each, all of `SHAPE` or none."""
+    if load == "equal":
+        return [SHAPE[0] // ranks] * ranks
+    target = {"to one": ranks - 1, "to oneself": place, "none": -1}[load]
+    return [SHAPE[0] if to == target else 0 for to in range(ranks)]
+
+
 def oracle(op: str, attributes: dict, parts: list[np.ndarray], place: int) -> np.ndarray:
     """The result at position ``place`` of a group whose inputs are ``parts``, in group order."""
     if op == "AllReduce":
@@ -40,6 +51,11 @@ def oracle(op: str, attributes: dict, parts: list[np.ndarray], place: int) -> np
         return parts[attributes["sources"][place]]
     if op == "AllGather":
         return np.concatenate(parts, attributes["dim"])
+    if op == "AllToAllRows":
+        ranks = len(parts)
+        ends = [np.cumsum(rows_sent(attributes["load"], rank, ranks)) for rank in range(ranks)]
+        cut = [np.split(part[: own[-1]], own[:-1]) for part, own in zip(parts, ends, strict=True)]
+        return np.concatenate([pieces[place] for pieces in cut])
     if op == "ReduceScatter":
         whole = reduced(parts, attributes["reduction"])
         return np.split(whole, len(parts), attributes["dim"])[place]

@@ -33,12 +33,14 @@ from tensoropt.runtime.support.collectives import (
 SHAPE = [4, 6]
 CUT, JOINED_ALONG = 0, 1
 XS = ["x", "other"]
+ROWS = np.full((2, 2), SHAPE[0] // 2)
 
 
 def forms(traits: CollectiveTraits) -> Iterator[tuple[str, list[onnx.NodeProto]]]:
     """Yield (operator, nodes) of each form, with the results y0, y1, ..."""
     plain = traits.op_type
-    yield plain, [node(plain, ["x", "t0"], ["y0", "t1"], settings(plain, traits))]
+    read = ["x", "rows", "t0"] if traits.has_rows else ["x", "t0"]
+    yield plain, [node(plain, read, ["y0", "t1"], settings(plain, traits))]
     for kind in (plain, *(fused for fused, one in JOINED.items() if one == plain)):
         xs = XS if kind in JOINED else XS[:1]
         results, made = ([f"{name}{i}" for i in range(len(xs))] for name in "yz")
@@ -67,7 +69,8 @@ def shapes(nodes: list[onnx.NodeProto], folder: Path) -> list[tuple[int, ...]]:
     made = [name for own in nodes for name in own.output if name.startswith("y")]
     inputs = [value_info(x, "float32", SHAPE) for x in XS]
     path = folder / "model.onnx"
-    onnx.save(model_of(nodes, inputs, [value_info(y, "float32", None) for y in made]), path)
+    outputs = [value_info(y, "float32", None) for y in made]
+    onnx.save(model_of(nodes, inputs, outputs, {"rows": ROWS}), path)
     session = rank_session(path, 1, provider=CPU)
     for x in XS:
         session.feed(x, np.ones(SHAPE, np.float32))

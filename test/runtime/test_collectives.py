@@ -10,15 +10,15 @@ from mpi_ranks import under_mpi
 HERE = Path(__file__).parent
 
 
-# Per type and group: 3 gathers, 3 reductions, 9 scatters, 9 exchanges and 3 permutes, on each of
-# its ranks; and a broadcast from each.
+# Per type and group: 3 gathers, 3 reductions, 9 scatters, 9 exchanges, 3 permutes and 4 exchanges
+# of rows, on each of its ranks; and a broadcast from each.
 @pytest.mark.parametrize(("ranks", "memberships", "broadcasts"), [(2, 6, 10), (4, 20, 58)])
 def test_every_collective_type_dimension_and_group(
     ranks: int, memberships: int, broadcasts: int
 ) -> None:
     found = under_mpi(ranks, HERE / "collective_cases.py")
     assert found["wrong"] == []
-    assert found["count"] == (memberships * 27 + broadcasts) * 9
+    assert found["count"] == (memberships * 31 + broadcasts) * 9
 
 
 def test_the_library_has_every_collective_of_the_table_in_every_form() -> None:
@@ -52,6 +52,20 @@ def errors() -> dict:
         ),
         ("sources", "sources must hold each place of the group [0, 1] once, got: [1, 1]"),
         ("permutes", "the ranks of the group disagree here, this rank has: CollectivePermute of"),
+        ("rows", "rows must send the 3 rows of the input, got: 2"),
+        (
+            "counts",
+            "rows must be two numbers for each of the group's 2 ranks, got: [1, 1, 2, 2, 0, 0]",
+        ),
+        (
+            "negative",
+            "rows must be two numbers for each of the group's 2 ranks, got: [4, 1, -1, 1]",
+        ),
+        (
+            "widths",
+            "the ranks of the group disagree here, this rank has: AllToAllRows of float32[4] rows",
+        ),
+        ("scalar", "the input must have rows, got: a scalar"),
         ("op", "the ranks of the group disagree here, this rank has: AllGather of float32[3, 4]"),
     ],
 )

@@ -77,7 +77,7 @@ class _Interpreter:
 
     def _evaluate(self, op: ir.Operation, operands: list[Ranks]) -> list[Ranks]:
         if op.name in _COLLECTIVES:
-            return [_collective(op, operands[0], self.mesh)]
+            return [_collective(op, operands, self.mesh)]
         if op.name == views.CONSTANT and "value" in op.attributes:
             return [[dense_to_array(op.attributes["value"])] * self.mesh.size]
         if op.name == views.NO_VALUE:
@@ -109,14 +109,15 @@ def _axis_constant(op: ir.Operation, mesh: Mesh) -> Ranks:
     return [parts[mesh.linear(rank, axes)] for rank in range(mesh.size)]
 
 
-def _collective(op: ir.Operation, ranks: Ranks, mesh: Mesh) -> Ranks:
+def _collective(op: ir.Operation, operands: list[Ranks], mesh: Mesh) -> Ranks:
     axes = tuple(op.attributes["grid_axes"])
     assert len(axes) == len({*axes}), f"{op.name}: grid_axes must differ, got: {axes}"
     results: Ranks = [None] * mesh.size
     for rank in range(mesh.size):
         if results[rank] is None:
             group = mesh.group(rank, axes)
-            parts = _COLLECTIVES[op.name](op, [ranks[member] for member in group])
+            held = ([ranks[member] for member in group] for ranks in operands)
+            parts = _COLLECTIVES[op.name](op, *held)
             for member, part in zip(group, parts, strict=True):
                 results[member] = part
     return results
@@ -154,12 +155,23 @@ def _collective_permute(op: ir.Operation, group: list[Array]) -> list[Array]:
     return [group[source] for source in op.attributes["sources"]]
 
 
-_COLLECTIVES: dict[str, Callable[[ir.Operation, list[Array]], list[Array]]] = {
+def _all_to_all_rows(op: ir.Operation, group: list[Array], rows: list[Array]) -> list[Array]:
+    for part, own in zip(group, rows, strict=True):
+        assert own[:, 0].sum() == len(part), f"{op.name}: sends {own[:, 0]} of {len(part)} rows"
+    sent = [np.split(x, np.cumsum(own[:, 0])[:-1]) for x, own in zip(group, rows, strict=True)]
+    come = [[parts[i] for parts in sent] for i in range(len(group))]
+    for parts, own in zip(come, rows, strict=True):
+        assert [len(part) for part in parts] == list(own[:, 1]), f"{op.name}: other rows come"
+    return [np.concatenate(parts) for parts in come]
+
+
+_COLLECTIVES: dict[str, Callable[..., list[Array]]] = {
     "shard.all_reduce": _all_reduce,
     "shard.all_gather": _all_gather,
     "shard.reduce_scatter": _reduce_scatter,
     "shard.all_to_all": _all_to_all,
     "shard.all_slice": _all_slice,
+    "topt.all_to_all_rows": _all_to_all_rows,
     "topt.collective_permute": _collective_permute,
 }
 

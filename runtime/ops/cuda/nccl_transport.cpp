@@ -85,6 +85,24 @@ void NcclTransport::all_to_all(const void* x, void* y, std::size_t count) {
   });
 }
 
+void NcclTransport::all_to_all_unequal(const void* x, const std::size_t* sent, void* y,
+                                       const std::size_t* received) {
+  const auto type = type_of(element_.type);
+  in_group("ncclSend and ncclRecv", [&] {
+    int result = 0;
+    std::size_t from = 0, to = 0;
+    for (int place = 0; place < ranks_ && !result; ++place) {
+      const auto out = sent[place], in = received[place];
+      if (out) result = nccl().ncclSend(at(x, bytes(from)), out, type, place, comm_, stream_);
+      if (in && !result)
+        result = nccl().ncclRecv(at(y, bytes(to)), in, type, place, comm_, stream_);
+      from += out;
+      to += in;
+    }
+    return result;
+  });
+}
+
 void NcclTransport::exchange(const void* x, void* y, std::size_t count, int to, int from) {
   const auto type = type_of(element_.type);
   in_group("ncclSend and ncclRecv", [&] {

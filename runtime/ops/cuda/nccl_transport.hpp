@@ -31,6 +31,8 @@ class NcclTransport final : public Transport {
   void reduce_scatter(const void* x, void* y, std::size_t count, std::size_t rows,
                       Reduction reduction) override;
   void all_to_all(const void* x, void* y, std::size_t count) override;
+  void all_to_all_unequal(const void* x, const std::size_t* sent, void* y,
+                          const std::size_t* received) override;
   void exchange(const void* x, void* y, std::size_t count, int to, int from) override;
   void broadcast(const void* x, void* y, std::size_t count, int root) override;
   void send(const void* x, std::size_t count, int place) override;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <thread>
+#include <vector>
 
 #include "mpi/mpi_call.hpp"
 #include "mpi/mpi_reduction.hpp"
@@ -37,6 +38,21 @@ void finish_asleep(MPI_Request request) {
     pause = std::min(pause * 3 / 2, kLongest);
   }
 }
+
+// Consecutive pieces, one per rank.
+struct Pieces {
+  std::vector<MPI_Count> bytes;
+  std::vector<MPI_Aint> offsets;
+
+  Pieces(const std::size_t* counts, std::size_t ranks, std::size_t element_bytes) {
+    MPI_Aint offset = 0;
+    for (std::size_t place = 0; place < ranks; ++place) {
+      bytes.push_back(MPI_Count(counts[place] * element_bytes));
+      offsets.push_back(offset);
+      offset += MPI_Aint(bytes.back());
+    }
+  }
+};
 
 }  // namespace
 
@@ -137,6 +153,14 @@ void MpiTransport::all_to_all(const void* x, void* y, std::size_t count) {
   }
   check_mpi("MPI_Alltoall_c",
             MPI_Alltoall_c(x, bytes(count), MPI_BYTE, y, bytes(count), MPI_BYTE, comm_));
+}
+
+void MpiTransport::all_to_all_unequal(const void* x, const std::size_t* sent, void* y,
+                                      const std::size_t* received) {
+  const Pieces from(sent, ranks(), element_.bytes), to(received, ranks(), element_.bytes);
+  check_mpi("MPI_Alltoallv_c",
+            MPI_Alltoallv_c(x, from.bytes.data(), from.offsets.data(), MPI_BYTE, y, to.bytes.data(),
+                            to.offsets.data(), MPI_BYTE, comm_));
 }
 
 void MpiTransport::exchange(const void* x, void* y, std::size_t count, int to, int from) {

@@ -11,6 +11,9 @@ extern const OrtApi* registered_api;
 // The interface of version kStatsApiVersion, null if ONNX Runtime is older.
 extern const OrtApi* newer_api;
 
+// OrtMemType
+inline constexpr int kDefaultMemory = 0, kHostMemory = -2;
+
 // The memory of a kernel's tensors, which selects the transport.
 enum class Place { Host, Device };
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "error.hpp"
 #include "kinds.hpp"
@@ -142,6 +143,33 @@ TEST(Collective, AllToAll) {
         EXPECT_EQ(found, input_of(std::size_t(sender), shape).at(index));
       }
   }
+}
+
+TEST(Collective, AllToAllRowsSendsAnyNumberOfRows) {
+  // Rows that each rank sends to each place; nobody sends to place 1, rank 2 sends nothing.
+  const std::int64_t sent[kRanks][kRanks] = {{2, 0, 3}, {4, 0, 0}, {0, 0, 0}};
+  const Collective node{.kind = &kinds::all_to_all_rows(), .group = kGroup};
+  LocalGroup group(kRanks);
+  on_ranks(kRanks, [&](std::size_t rank) {
+    Shape rows(2 * kRanks), expected;
+    for (std::size_t place = 0; place < kRanks; ++place) {
+      rows[2 * place] = sent[rank][place];
+      rows[2 * place + 1] = sent[place][rank];
+    }
+    const Shape shape{rows[0] + rows[2] + rows[4], 2};
+    const Tensor x = input_of(rank, shape);
+    Tensor y(node.output_shape(shape, rows.data(), rows.size()));
+    for (std::size_t from = 0; from < kRanks; ++from) {
+      const auto all = input_of(from, {sent[from][0] + sent[from][1] + sent[from][2], 2}).data;
+      const auto first = std::accumulate(sent[from], sent[from] + rank, std::int64_t{0});
+      expected.insert(expected.end(), all.begin() + 2 * first,
+                      all.begin() + 2 * (first + sent[from][rank]));
+    }
+    LocalTransport transport(group, rank, 1);
+    run(node, kInt64, shape, x.data.data(), y.data.data(), transport, rows.data());
+    EXPECT_EQ(y.data, expected);
+  });
+  EXPECT_EQ(node.describe(kInt64, {5, 2}), "AllToAllRows of int64[2] rows");
 }
 
 TEST(Collective, CollectivePermuteChangesPlaces) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <thread>
 
 namespace tensoropt {
@@ -60,6 +61,23 @@ void LocalTransport::all_to_all(const void* x, void* y, std::size_t count) {
     auto* to = static_cast<std::int64_t*>(y);
     for (std::size_t rank = 0; rank < group_.ranks; ++rank)
       for (std::size_t i = 0; i < count; ++i) *to++ = read(rank, place_ * count + i);
+  });
+}
+
+void LocalTransport::all_to_all_unequal(const void* x, const std::size_t* sent, void* y,
+                                        const std::size_t* received) {
+  // First each rank shows the start of every piece, then the pieces.
+  std::vector<std::int64_t> starts(group_.ranks);
+  std::inclusive_scan(sent, sent + group_.ranks - 1, starts.begin() + 1);
+  std::vector<std::size_t> first(group_.ranks);
+  show(starts.data(), [&](const Reader& read) {
+    for (std::size_t rank = 0; rank < group_.ranks; ++rank)
+      first[rank] = std::size_t(read(rank, place_));
+  });
+  show(x, [&](const Reader& read) {
+    auto* to = static_cast<std::int64_t*>(y);
+    for (std::size_t rank = 0; rank < group_.ranks; ++rank)
+      for (std::size_t i = 0; i < received[rank]; ++i) *to++ = read(rank, first[rank] + i);
   });
 }
 

@@ -134,6 +134,23 @@ TEST(MpiTransport, PiecesGoToTheirPlaces) {
   }
 }
 
+TEST(MpiTransport, PiecesMayBeUnequal) {
+  MpiTransport transport(MPI_COMM_WORLD, element_info(int(Element::Int64)));
+  const auto ranks = std::size_t(job_size()), own = std::size_t(job_rank());
+  const auto count = [](std::size_t from, std::size_t to) { return (from + 2 * to) % 3; };
+  std::vector<std::size_t> sent(ranks), received(ranks);
+  std::vector<std::int64_t> x, expected;
+  for (std::size_t place = 0; place < ranks; ++place) {
+    sent[place] = count(own, place);
+    received[place] = count(place, own);
+    x.insert(x.end(), sent[place], std::int64_t(10 * own + place));
+    expected.insert(expected.end(), received[place], std::int64_t(10 * place + own));
+  }
+  std::vector<std::int64_t> y(expected.size());
+  transport.all_to_all_unequal(x.data(), sent.data(), y.data(), received.data());
+  EXPECT_EQ(y, expected);
+}
+
 TEST(MpiTransport, EachGetsAnothersPart) {
   const int ranks = job_size(), before = (job_rank() + ranks - 1) % ranks;
   for (const auto waiting : {Waiting::Awake, Waiting::Asleep}) {
