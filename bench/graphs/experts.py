@@ -1,7 +1,7 @@
-"""A mixture of experts, two per token, by one-hot products (GShard, arXiv 2006.16668, section 2.2).
+"""Mixtures of experts: by one-hot products, and by ONNX Runtime's operator.
 
-Each sequence is a group: an expert takes `capacity` of its tokens, first choices first, and drops
-later ones.
+`Experts` follow GShard (arXiv 2006.16668, section 2.2), two per token. Each sequence is a group: an
+expert takes `capacity` of its tokens, first choices first, and drops later ones.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from graphs.builder import Builder
 from graphs.layers import linear
 
-__all__ = ["Experts"]
+__all__ = ["Experts", "RoutedExperts"]
 
 _CHOICES = 2
 _ROOM = 1.25  # capacity over the need of an even distribution
@@ -74,6 +74,29 @@ class Experts:
         y = g.op("Mul", y, g.op("Sigmoid", y), name="swish")
         y = g.op("Mul", y, _product(g, "experts_up", "ebcd,edf->ebcf", x, up))
         return _product(g, "experts_down", "ebcf,efd->ebcd", y, down)
+
+
+@dataclass(frozen=True)
+class RoutedExperts:
+    """Experts with gates, ``choices`` per token (com.microsoft.MoE)."""
+
+    experts: int
+    choices: int
+    width: int
+    inner: int
+
+    def build(self, g: Builder, x: str) -> str:
+        """Return the layer of ``x``, [batch, sequence, width]."""
+        scores = linear(g, x, self.width, self.experts, "router", bias=False)
+        scores = g.op("Reshape", scores, g.ints(-1, self.experts))
+        up = g.weight("up", self.experts, 2 * self.inner, self.width, fan_in=self.width)
+        down = g.weight("down", self.experts, self.width, self.inner, fan_in=self.inner)
+        operands = (x, scores, up, "", down)
+        attributes = {
+            "k": self.choices, "normalize_routing_weights": 1, "activation_type": "swiglu",
+            "swiglu_fusion": 1, "activation_alpha": 1.0, "activation_beta": 0.0,
+        }  # fmt: skip
+        return g.op("MoE", *operands, name="mixture", domain="com.microsoft", **attributes)
 
 
 def _product(g: Builder, name: str, equation: str, *operands: str) -> str:

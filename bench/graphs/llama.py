@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphs.builder import Builder
-from graphs.experts import Experts
+from graphs.experts import Experts, RoutedExperts
 from graphs.layers import angles, attend, causal_mask, embed, heads_of, linear, merge_heads
 
 __all__ = ["Llama"]
@@ -21,7 +21,11 @@ Tables = tuple[str, str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Llama:
-    """Sizes of the model; ``experts`` 0 is one feed-forward for all tokens."""
+    """Sizes of the model; ``experts`` 0 is one feed-forward for all tokens.
+
+    With ``choices`` per token, ONNX Runtime's operator computes the mixture; else products of one-
+    hot matrices do, with two choices and a capacity.
+    """
 
     layers: int = 32
     width: int = 4096
@@ -30,6 +34,7 @@ class Llama:
     inner: int = 14336
     vocabulary: int = 128256
     experts: int = 0
+    choices: int = 0
     spread: float = 500000.0
     sequence: int = 2048
     batch: int = 8
@@ -93,6 +98,8 @@ class Llama:
 
     def _feed_forward(self, g: Builder, x: str) -> str:
         with g.scope("mlp"):
+            if self.choices:
+                return RoutedExperts(self.experts, self.choices, self.width, self.inner).build(g, x)
             if self.experts:
                 shape = (self.sequence, self.width, self.inner)
                 return Experts(self.experts, *shape).build(g, x)

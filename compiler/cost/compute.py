@@ -13,7 +13,7 @@ from tensoropt.compiler.cost.experts import reached_share
 from tensoropt.compiler.cost.kernel import PARTS, Kernel
 from tensoropt.compiler.cost.kernels import kernel_of
 from tensoropt.compiler.cost.measurements import Operator
-from tensoropt.compiler.layout.rule import Rule, Strategy
+from tensoropt.compiler.layout.rule import Joint, Rule, Strategy
 from tensoropt.compiler.layout.sizes import Sizes, end_of, mean_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 from tensoropt.runtime.layout.layout import Layout
@@ -167,7 +167,7 @@ def _measured_as(info: OpInfo) -> str:
 def _flops(rule: Rule, strategy: Strategy, mesh: Mesh) -> float:
     """Return the floating-point operations of one rank."""
     axes = zip(mesh.shape, strategy.roles, strict=True)
-    pieces = math.prod(extent for extent, role in axes if isinstance(role, int))
+    pieces = math.prod(extent for extent, role in axes if isinstance(role, (int, Joint)))
     return rule.flops_per_point * rule.points / pieces
 
 

@@ -47,7 +47,9 @@ def reached_share(info: OpInfo, strategy: Strategy, mesh: Mesh) -> dict[int, flo
 
 
 def _tokens(info: OpInfo, strategy: Strategy, mesh: Mesh) -> int:
-    return mean_of(strategy.operands[0].local_shape(info.sizes(0), mesh)[:-1]) or 1
+    """Return the tokens that may select the experts of a rank, on all ranks that send them."""
+    own = mean_of(strategy.operands[0].local_shape(info.sizes(0), mesh)[:-1]) or 1
+    return own * mesh.extent(strategy.joint_axes)
 
 
 def _chosen_share(info: OpInfo) -> float:

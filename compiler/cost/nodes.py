@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import groupby
 
 from tensoropt.compiler.cost.bodies import bodies_time_s
 from tensoropt.compiler.cost.communication import collective_time_s, copy_line
@@ -48,7 +49,8 @@ def inner_steps(
     """Return (kind, mesh axes, input bytes per rank, time in seconds) of each inner step.
 
     Inner steps are collectives, copies for them, and copies of operands to fill their padding.
-    ``folded`` returns whether an operand is filled at load, which takes no time.
+    Equal copies in sequence are one entry. ``folded`` returns whether an operand is filled at load,
+    which takes no time.
     """
     steps = list(rule.inner_steps(strategy, mesh))
     for operand, _, factor in rule.filled(strategy, mesh):
@@ -57,10 +59,12 @@ def inner_steps(
             size = moved_bytes(tensor, strategy.operands[operand], mesh)
             steps.append(("copy", strategy.axes_of(factor), size))
     timed = []
-    for kind, axes, size in steps:
+    for (kind, axes, size), equal in groupby(steps):
+        times = len(list(equal))
         if kind == "copy":
             time_s = copy_line(2.0, device).time_s(size)
+            timed.append((kind, axes, times * size, times * time_s))
         else:
             time_s = collective_time_s(kind, size, axes, mesh, device)
-        timed.append((kind, axes, size, time_s))
+            timed += [(kind, axes, size, time_s)] * times
     return timed

@@ -25,6 +25,7 @@ __all__ = [
     "Filled",
     "InnerKind",
     "InnerStep",
+    "Joint",
     "Linear",
     "Minor",
     "Rule",
@@ -87,14 +88,29 @@ class Linear:
 
 
 @dataclass(frozen=True)
+class Joint:
+    """Factors that one axis can split together.
+
+    The op of a rank exchanges points with the other ranks of the axis, so that the axis divides the
+    work once, though it splits several loops: tokens and experts, if tokens are sent to the ranks
+    of their experts. The results must run along one of the factors.
+    """
+
+    factors: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class InnerStep:
     """A collective, or a local copy, inside the op of one rank when axes split ``factors``.
 
     The collective runs over these axes. Each rank's input tensor runs along the factors ``dims``
     and has ``item_bytes`` bytes per point, with at most ``most`` points of the last factor, if that
     is not 0. A ``padded`` step only runs if a factor has padding, and an ``unsplit`` step if no
-    axis splits ``factors``. A local step over no factors runs in all strategies. The step runs
-    several ``times``.
+    axis splits ``factors``. A ``joint`` step runs over the axes that split all ``factors``
+    together. A local step over no factors runs in all strategies. The step runs several ``times``.
+
+    With ``choices``, each point of ``dims`` goes to the ranks of that many points of the last
+    factor, chosen at random, and once to each rank along the joint axes.
     """
 
     factors: tuple[int, ...]
@@ -103,8 +119,10 @@ class InnerStep:
     kind: StepKind = "all_reduce"
     padded: bool = False
     unsplit: bool = False
-    times: int = 1
+    joint: bool = False
+    choices: int = 0
     most: int = 0
+    times: int = 1
 
 
 @dataclass(frozen=True)
@@ -120,8 +138,9 @@ class Filled:
         return self.localize(local)
 
 
-AxisRole = int | Linear | None
-"""The effect of one mesh axis on an op: split a factor, let partial sums pass, or nothing."""
+AxisRole = int | Linear | Joint | None
+"""The effect of one mesh axis on an op: split a factor, or several together, let partial sums pass,
+or nothing."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +150,8 @@ class Rule:
     ``operands`` and ``results`` map dimensions to factors; an omitted or scalar tensor is ``()``.
     ``additive`` lists the operands that are added to the reduced result (a bias): when a reduction
     factor is split, they are partial sums too. ``linear`` lists the groups of operands through
-    which partial sums pass to every result. ``localize`` builds the op of one rank from a
+    which partial sums pass to every result. ``joint`` lists the groups of factors that an axis can
+    split together. ``localize`` builds the op of one rank from a
     ``LocalOp`` when a copy with local shapes is not enough (see :class:`Filled`). ``inner`` lists
     the collectives that it builds, so that the cost model sees them. ``sections`` has (tensor,
     dimension, blocks) of each dimension with blocks where its factor has others: such a dimension
@@ -148,6 +168,7 @@ class Rule:
     results: tuple[Dims, ...]
     additive: frozenset[int] = frozenset()
     linear: tuple[Linear, ...] = ()
+    joint: tuple[Joint, ...] = ()
     localize: Callable[[Any], list[Any]] | None = None
     flops_per_point: float = 1.0
     inner: tuple[InnerStep, ...] = ()
@@ -231,24 +252,45 @@ class Rule:
     ) -> Iterator[tuple[InnerStep, tuple[int, ...], int]]:
         """Yield each inner step of a strategy, with its axes and the bytes of one rank's tensor."""
         for inner in self.inner:
-            own = (axis for factor in inner.factors for axis in strategy.axes_of(factor))
+            split = [set(strategy.axes_of(factor)) for factor in inner.factors]
+            own = set.intersection(*split) if inner.joint else set[int]().union(*split)
             axes = tuple(sorted(own))
             if inner.factors and bool(axes) == inner.unsplit:
                 continue
             if not inner.padded or self._has_padding(inner.factors, strategy, mesh):
-                yield inner, axes, inner.item_bytes * self._points(inner, strategy, mesh)
+                yield inner, axes, round(inner.item_bytes * self._points(inner, strategy, mesh))
 
     def _has_padding(self, factors: Sequence[int], strategy: Strategy, mesh: Mesh) -> bool:
         sizes = [(self.factors[f].size, mesh.extent(strategy.axes_of(f))) for f in factors]
         return any(isinstance(size, int) and size % pieces for size, pieces in sizes)
 
-    def _points(self, inner: InnerStep, strategy: Strategy, mesh: Mesh) -> int:
+    def _points(self, inner: InnerStep, strategy: Strategy, mesh: Mesh) -> float:
         """Return the points of one rank's tensor; a symbolic size without a range counts as 1."""
         sizes = ((f, mean_of([self.factors[f].size]) or 1) for f in inner.dims)
         parts = [part_of(n, mesh.extent(strategy.axes_of(f))) for f, n in sizes]
         if inner.most:
             parts[-1] = min(parts[-1], inner.most)
-        return math.prod(parts)
+        # A joint axis divides the product of its factors once.
+        again = (axis for axis in mesh.axes if _times(strategy.roles[axis], inner.dims) > 1)
+        points = math.prod(parts) * mesh.extent(tuple(again))
+        return points * _reached(strategy, mesh, inner) if inner.choices else points
+
+
+def _times(role: AxisRole, factors: Sequence[int]) -> int:
+    """Return the number of ``factors`` that an axis of this role splits."""
+    own = role.factors if isinstance(role, Joint) else (role,)
+    return sum(factor in own for factor in factors)
+
+
+def _reached(strategy: Strategy, mesh: Mesh, inner: InnerStep) -> float:
+    """Return the ranks along the joint axes that the choices of a point reach.
+
+    Each of the ``p`` parts of the last factor is chosen with probability
+    ``1 - (1 - 1 / p)^choices``.
+    """
+    ranks = mesh.extent(strategy.joint_axes)
+    parts = mesh.extent(strategy.axes_of(inner.factors[-1]))
+    return ranks * (1.0 - (1.0 - 1.0 / parts) ** inner.choices) if ranks > 1 else 1.0
 
 
 def _messages(inner: InnerStep, ranks: int) -> list[InnerKind]:
@@ -271,5 +313,10 @@ class Strategy:
     results: tuple[Layout, ...]
 
     def axes_of(self, factor: int) -> tuple[int, ...]:
-        """Return the mesh axes that split ``factor``, major first."""
-        return tuple(axis for axis, role in enumerate(self.roles) if role == factor)
+        """Return the mesh axes that split ``factor``, alone or with others, major first."""
+        return tuple(axis for axis, role in enumerate(self.roles) if _times(role, (factor,)))
+
+    @property
+    def joint_axes(self) -> tuple[int, ...]:
+        """The mesh axes that split several factors together, major first."""
+        return tuple(axis for axis, role in enumerate(self.roles) if isinstance(role, Joint))

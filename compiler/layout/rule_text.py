@@ -6,10 +6,12 @@ The map gives the factor of each dimension of each operand and result, ``_`` for
 ``n=2304 of 3`` has blocks; ``(j, n of 3) -> (j, n)`` has them in one tensor only. In ``(j, h g)``
 the factor ``g`` is minor to ``h`` in one dimension, and in ``(j, h g of 3)`` it may be split in
 blocks, one for each point of ``h``. An inner step is written
-``all_reduce over k of (i, j), 4 bytes``, followed by ``3 times`` if it runs several times, by
-``of 8 at most`` if it has at most 8 points of the last factor, and by ``if padded`` or ``if
-unsplit`` if it only runs for parts with padding or if nothing splits the factors. A local step that
-runs in all strategies is written ``copy of (i, j), 4 bytes``.
+``all_reduce over k of (i, j), 4 bytes``, followed by ``of 8 at most`` if it has at most 8 points of
+the last factor, by ``3 times`` if it runs several times, and by ``if padded`` or ``if unsplit`` if
+it only runs for parts with padding or if nothing splits the factors. ``all_to_all_rows over joint
+i, j of (i), 4 bytes per 2 choices`` runs over axes that split both factors, and sends a point to
+the ranks of two points of ``j``. A local step that runs in all strategies is written ``copy of (i,
+j), 4 bytes``.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from tensoropt.compiler.layout.rule import (
     Dims,
     Factor,
     InnerStep,
+    Joint,
     Linear,
     Minor,
     Rule,
@@ -49,13 +52,15 @@ _FACTOR = re.compile(
     r"(?: (padded))?"
 )
 _INNER = re.compile(
-    r"(\w+)(?: over ([\w, ]+))? of \(([\w, ]*)\), (\d{1,18}) bytes(?: (\d{1,4}) times)?"
-    r"(?: of (\d{1,18}) at most)?( if padded| if unsplit)?"
+    r"(\w+)(?: over (joint )?([\w, ]+))? of \(([\w, ]*)\), (\d{1,18}) bytes"
+    r"(?: per (\d{1,9}) choices)?(?: of (\d{1,18}) at most)?(?: (\d{1,9}) times)?"
+    r"( if padded| if unsplit)?"
 )
 _LOCAL = ("copy", "memory", "turn")
 _KINDS = (*COLLECTIVES, "exchange", "ring", *_LOCAL)
 _NOTHING = "-"
 _LINEAR = re.compile(r"linear\((\d+(?:, ?\d+)*)\)")
+_JOINT = "joint({})"
 _LETTERS = "ijklmnopqrstuvwxyz"
 
 
@@ -69,6 +74,7 @@ class RuleText:
     additive: tuple[int, ...] = ()
     inner: tuple[str, ...] = ()
     flops: float = 1.0
+    joint: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -84,11 +90,13 @@ class NamedRule:
         return {name: number for number, name in enumerate(self.names)}
 
     def role_text(self, role: AxisRole) -> str:
-        """Return the text of a role: a factor, ``linear(0, 2)``, or ``-`` for nothing."""
+        """Return the text of a role: a factor, ``linear(0, 2)``, ``joint(i, j)``, or ``-``."""
         if role is None:
             return _NOTHING
         if isinstance(role, Linear):
             return f"linear({', '.join(map(str, role.operands))})"
+        if isinstance(role, Joint):
+            return _JOINT.format(", ".join(self.names[factor] for factor in role.factors))
         return self.names[role]
 
     def role(self, text: str) -> AxisRole:
@@ -98,11 +106,13 @@ class NamedRule:
         if text in self.numbers:
             return self.numbers[text]
         match = _LINEAR.fullmatch(text)
-        found = Linear(tuple(map(int, match[1].split(",")))) if match else None
-        if found not in self.rule.linear:
-            known = ", ".join(map(self.role_text, (*range(len(self.names)), *self.rule.linear)))
-            raise UserError(f"names an unknown role, expected one of -, {known}, got: '{text}'")
-        return found
+        groups: list[AxisRole] = [*self.rule.linear, *self.rule.joint]
+        wanted = f"linear({', '.join(match[1].replace(' ', '').split(','))})" if match else text
+        for role in groups:
+            if self.role_text(role) == wanted:
+                return role
+        known = ", ".join(map(self.role_text, (*range(len(self.names)), *groups)))
+        raise UserError(f"names an unknown role, expected one of -, {known}, got: '{text}'")
 
     @property
     def text(self) -> RuleText:
@@ -116,6 +126,7 @@ class NamedRule:
             tuple(sorted(rule.additive)),
             tuple(map(self._inner_text, rule.inner)),
             rule.flops_per_point,
+            tuple(group.factors for group in rule.joint),
         )
 
     def _side(self, tensors: Sequence[Dims], first: int) -> str:
@@ -134,9 +145,10 @@ class NamedRule:
 
     def _inner_text(self, step: InnerStep) -> str:
         over, dims = (", ".join(self.names[f] for f in own) for own in (step.factors, step.dims))
-        where = f" over {over}" if over else ""
-        condition = f" {step.times} times" if step.times != 1 else ""
+        where = f" over {'joint ' if step.joint else ''}{over}" if over else ""
+        condition = f" per {step.choices} choices" if step.choices else ""
         condition += f" of {step.most} at most" if step.most else ""
+        condition += f" {step.times} times" if step.times != 1 else ""
         condition += " if padded" if step.padded else " if unsplit" if step.unsplit else ""
         return f"{step.kind}{where} of ({dims}), {step.item_bytes} bytes{condition}"
 
@@ -176,12 +188,18 @@ def read_rule(text: RuleText) -> NamedRule:
             raise UserError(
                 f"names an unknown operand, expected below {len(operands)}, got: {number}"
             )
+    for number in itertools.chain(*text.joint):
+        if not 0 <= number < len(factors):
+            raise UserError(
+                f"joins an unknown factor, expected below {len(factors)}, got: {number}"
+            )
     rule = Rule(
         factors=tuple(factors.values()),
         operands=operands,
         results=results,
         additive=frozenset(text.additive),
         linear=tuple(Linear(group) for group in text.linear),
+        joint=tuple(Joint(group) for group in text.joint),
         flops_per_point=text.flops,
         inner=tuple(_inner(step, names) for step in text.inner),
         sections=sections,
@@ -260,13 +278,24 @@ def _number(name: str, names: Mapping[str, int]) -> int:
 
 def _inner(text: str, names: Mapping[str, int]) -> InnerStep:
     match = _INNER.fullmatch(text)
-    if match is None or match[1] not in _KINDS or not (match[2] or match[1] in _LOCAL):
+    if match is None or match[1] not in _KINDS or not (match[3] or match[1] in _LOCAL):
         raise UserError(
-            "has a wrong step inside, expected <collective> over <factors> of (<factors>), "
-            "<n> bytes [<n> times] [of <n> at most] [if padded] [if unsplit], with one of "
-            f"{', '.join(_KINDS)}, got: '{text}'"
+            "has a wrong step inside, expected <collective> over [joint] <factors> of (<factors>), "
+            "<n> bytes [per <n> choices] [of <n> at most] [<n> times] [if padded] [if unsplit], "
+            f"with one of {', '.join(_KINDS)}, got: '{text}'"
         )
-    over, dims = (tuple(_number(name, names) for name in _words(match[n] or "")) for n in (2, 3))
-    when, times, most = match[7] or "", int(match[5] or 1), int(match[6] or 0)
-    conditions = "padded" in when, "unsplit" in when
-    return InnerStep(over, dims, int(match[4]), match[1], *conditions, times, most)
+    over, dims = (tuple(_number(name, names) for name in _words(match[n] or "")) for n in (3, 4))
+    choices, most, times = (int(match[n] or default) for n, default in ((6, 0), (7, 0), (8, 1)))
+    when = match[9] or ""
+    return InnerStep(
+        over,
+        dims,
+        int(match[5]),
+        match[1],
+        padded="padded" in when,
+        unsplit="unsplit" in when,
+        joint=bool(match[2]),
+        choices=choices,
+        most=most,
+        times=times,
+    )

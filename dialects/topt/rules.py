@@ -18,6 +18,8 @@ def rule_attr(rule: NamedRule) -> RuleAttr:
     text, extras = rule.text, dict[str, ir.Attribute]()
     if text.linear:
         extras["linear"] = ir.ArrayAttr.get([_ints_attr(group) for group in text.linear])
+    if text.joint:
+        extras["joint"] = ir.ArrayAttr.get([_ints_attr(group) for group in text.joint])
     if text.additive:
         extras["additive"] = _ints_attr(text.additive)
     if text.inner:
@@ -80,6 +82,7 @@ def _float(name: str, attribute: ir.Attribute) -> float:
 
 _EXTRAS: dict[str, Callable[[str, ir.Attribute], Any]] = {
     "linear": _groups,
+    "joint": _groups,
     "additive": _ints,
     "inner": _texts,
     "flops": _float,

@@ -18,6 +18,15 @@ func.func private @minor(%x: tensor<4x24xf32>) -> tensor<4x24xf32> {
   return %0 : tensor<4x24xf32>
 }
 
+// CHECK-LABEL: func.func private @joint
+func.func private @joint(%x: tensor<4x8xf32>, %w: tensor<6x8xf32>) -> tensor<4x8xf32> {
+  // CHECK: topt.rule = #topt.rule<"(i, k), (j, k) -> (i, k)", ["i=4", "j=6 sum", "k=8"], {inner = ["all_to_all_rows over joint i, j of (i, k), 4 bytes per 2 choices", "copy over i, j of (i), 4 bytes per 2 choices 3 times if padded"], joint = [array<i64: 0, 1>]}>
+  %0 = "onnx.my.ops.Own"(%x, %w) {
+    topt.rule = #topt.rule<"(i, k), (j, k) -> (i, k)", ["i=4", "j=6 sum", "k=8"], {joint = [array<i64: 0, 1>], inner = ["all_to_all_rows over joint i, j of (i, k), 4 bytes per 2 choices", "copy over i, j of (i), 4 bytes per 2 choices 3 times if padded"]}>
+  } : (tensor<4x8xf32>, tensor<6x8xf32>) -> tensor<4x8xf32>
+  return %0 : tensor<4x8xf32>
+}
+
 // CHECK-LABEL: func.func private @blocks
 func.func private @blocks(%x: tensor<4x24xf32>, %w: tensor<24xf32>) -> (tensor<4x16xf32>, tensor<4x8xf32>) {
   // CHECK: topt.rule = #topt.rule<"(j), (i, j) -> (i, j)", ["i=4", "j=24 of 2+1 padded"], {}>

@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 import zoo
 from compiled import compiled
+from graphs.llama import Llama
 from graphs.small import SMALL
 from recorded import FULL, check_calls, check_together
+from stand_ins import communication
 from wanted import steps
 
+from tensoropt.compiler.cli.opt import main
 from tensoropt.runtime.inference.jobs import check_plans
 
 SAMPLE = [
@@ -35,3 +38,17 @@ def test_plans_agree_with_one_device_and_with_their_graphs(
     for rank, wanted in enumerate(ranks):
         check_calls(log, rank, [step for plan in wanted for step in plan * (1 + RUNS)])
     check_together(log, devices)
+
+
+def test_mixtures_send_any_number_of_rows(log: Path, tmp_path: Path) -> None:
+    sizes = {"layers": 1, "width": 32, "heads": 4, "groups": 2, "inner": 48, "vocabulary": 64}
+    routed = {"experts": 4, "choices": 2, "sequence": 8, "batch": 4}
+    model = Llama(**sizes, **routed, dtype="float32").build("routed").save(tmp_path, seed=0)
+    sent = "node:*mixture=[S(0)] [S(0)] [S(0)] * [S(0)] -> [S(0)]"
+    plan = tmp_path / "plan"
+    assert main([str(model), "--mesh", "4", "--pin", sent, "-o", str(plan)]) == 0
+    [result] = check_plans([plan], model, provider="cuda", runs=RUNS, int_range=(0, 64))
+    assert (result.passed, result.error) == (True, None)
+    for rank in range(4):
+        counts = {c["count"] for c in communication(log, rank) if c["call"] == "ncclSend"}
+        assert len(counts) > 1 and all(count % 32 == 0 for count in counts)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sharding.harness import Case, check, local_functions, normal, offered
 
+from tensoropt.compiler.cost.compute import work_of
+from tensoropt.compiler.cost.device import load_device
+from tensoropt.compiler.cost.experts import experts_of
+from tensoropt.compiler.cost.nodes import inner_steps
 from tensoropt.compiler.sharding.proof.onnx_node import Array
 from tensoropt.runtime.layout.mesh import Mesh
 
@@ -44,6 +50,7 @@ def test_tokens_experts_and_features_split() -> None:
         "S(0) S(0) R R R R -> S(0)",
         "R R S(0) S(0) S(0) S(0) -> P(sum)",
         "R R S(1) S(1) S(2) P(sum) -> P(sum)",
+        "S(0) S(0) S(0) S(0) S(0) S(0) -> S(0)",
     }
 
 
@@ -53,7 +60,8 @@ def test_sequences_split_with_their_tokens() -> None:
 
 
 def test_ranks_run_their_experts_on_the_tokens_that_select_them() -> None:
-    [split] = [text for text in local_functions(mixture(k=2), (2,)) if "onnx.NonZero" in text]
+    routing = [text for text in local_functions(mixture(k=2), (2,)) if "onnx.NonZero" in text]
+    [split] = [text for text in routing if "topt.all_to_all_rows" not in text]
     [call] = [line for line in split.splitlines() if '"onnx.com.microsoft.MoE"' in line]
     assert "k = 1" in call and "(tensor<?x16xf32>, tensor<?x2xf32>, tensor<2x32x16xf32>" in call
 
@@ -65,12 +73,98 @@ def test_a_rank_without_tokens_adds_nothing() -> None:
         check(replace(case, operands=operands), (2,), rtol=1e-2, atol=1e-2)
 
 
+def routed(case: Case, *choices: tuple[int, ...]) -> Case:
+    """Return ``case``, with the experts that each token selects, the first with more weight."""
+    logits = np.full(case.operands[1].shape, -9.0, np.float32)
+    for token, own in enumerate(choices):
+        for rank, expert in enumerate(own):
+            logits[token, expert] = len(own) - rank
+    return replace(case, operands=[case.operands[0], logits, *case.operands[2:]])
+
+
+LOADS = {
+    "all tokens select the experts of one rank": [(0, 1)] * 8,
+    "all tokens select one expert": [(3, 0)] * 8,
+    "an expert without tokens": [(0, 3), (3, 1), (0, 1), (1, 0)] * 2,
+    "ranks without tokens": [(0, 1)] * 4 + [(1, 0)] * 4,
+    "all tokens leave their rank": [(2, 3)] * 4 + [(0, 1)] * 4,
+    "no token leaves its rank": [(0, 1)] * 4 + [(3, 2)] * 4,
+}
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("load", LOADS)
+def test_loads_may_be_uneven(load: str, ranks: int) -> None:
+    check(routed(mixture(4, k=2, tokens=(8,)), *LOADS[load]), (ranks,), opens=False)
+
+
+def test_tokens_go_once_to_each_rank_of_their_experts() -> None:
+    [sent] = [
+        text for text in local_functions(mixture(k=2), (2,)) if "topt.all_to_all_rows" in text
+    ]
+    there, back = [line for line in sent.splitlines() if "topt.all_to_all_rows" in line]
+    assert "grid_axes = array<i16: 0>" in there and "tensor<2x2xi64>" in there
+    assert "(tensor<?x16xf32>" in there and "(tensor<?x16xf32>" in back
+    assert sent.count("shard.all_gather") == 1  # of the routes
+
+
+def test_tokens_are_sent_along_one_axis_and_shared_along_the_other() -> None:
+    found = offered(mixture(4, k=2, tokens=(8,)), (2, 2))
+    sent, each = "S(0) ", "S(0),S(0) "
+    weights = each * 4
+    assert f"{'S(0),R ' * 2}{weights.rstrip()} -> S(0),P(sum)" in found
+    assert f"{each * 2}{(sent.strip() + ',R ') * 4}".rstrip() + " -> S(0),S(0)" in found
+    assert f"{each * 2}{weights.rstrip()} -> S(0),S(0)" in found
+
+
+def test_experts_and_their_tokens_are_padded() -> None:
+    found = check(mixture(7, k=2, tokens=(8,)), (4,)).offered
+    assert "S(0) S(0) S(0) S(0) S(0) S(0) -> S(0)" in found
+
+
 def test_copies_of_tokens_are_priced() -> None:
     report = check(mixture(k=2), (2,))
-    [strategy] = [s for s in report.tried if s.axes_of(1)]
-    steps = report.rule.inner_steps(strategy, Mesh((2,)))
+    strategies = [s for s in report.tried if s.axes_of(1)]
+    [shared] = [s for s in strategies if not s.joint_axes]
+    steps = report.rule.inner_steps(shared, Mesh((2,)))
     row = HIDDEN * 4
-    assert [(kind, size) for kind, _, size in steps] == [("copy", 6 * row), ("copy", 12 * row)]
+    copies = [(6 * 2 * 8, 25), (6 * row, 2), (12 * row, 2)]
+    assert Counter((kind, size) for kind, _, size in steps) == {
+        ("copy", size): times for size, times in copies
+    }
+    device = load_device("cpu")
+    timed = inner_steps(report.info, report.rule, shared, Mesh((2,)), device, lambda operand: False)
+    assert [(kind, size) for kind, _, size, _ in timed] == [("copy", n * k) for n, k in copies]
+    assert timed[0][3] >= 25 * device.launch_overhead_s
+
+
+def test_rows_that_are_sent_are_priced() -> None:
+    """Two choices reach 2 (1 - 1 / 4) of two ranks, so that 3 tokens are 4.5 rows."""
+    report = check(mixture(k=2), (2,))
+    [sent] = [s for s in report.tried if s.joint_axes]
+    row = HIDDEN * 4
+    wanted = [
+        ("copy", 4.5 * 2 * 8, 25),
+        ("copy", 6 * row, 2),  # the pairs of all tokens and their experts, divided once
+        ("copy", 9 * row, 2),
+        ("copy", 3 * 2 * 8, 45),
+        ("all_gather", 3 * 2 * 8, 1),
+        ("copy", 4.5 * row, 2),
+        ("all_to_all_rows", 4.5 * row, 2),
+        ("copy", 6 * (1 - 1 / 16) * row, 2),  # four choices reach nearly both ranks
+    ]
+    found = groupby(report.rule.inner_steps(sent, Mesh((2,))))
+    times = [(kind, size, len(list(equal))) for (kind, _, size), equal in found]
+    assert times == wanted
+
+
+def test_sent_tokens_divide_the_work_once() -> None:
+    report = check(mixture(k=2), (2,))
+    mesh, [sent] = Mesh((2,)), [s for s in report.tried if s.joint_axes]
+    assert work_of(report.info, report.rule, sent, mesh).flops == report.flops / 2
+    [shared] = [s for s in report.tried if s.axes_of(1) and not s.joint_axes]
+    kernels = [experts_of(report.info, own, mesh) for own in (sent, shared)]
+    assert kernels[0] == kernels[1]
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 8])
@@ -164,8 +258,9 @@ def test_quantized_features_split_between_blocks() -> None:
     tokens = f"S(0) S(0) R R R R R R{none} -> S(0)"
     features = f"R R S(1) S(1) S(1) S(2) S(2) P(sum){none} -> P(sum)"
     experts = f"R R S(0) S(0) S(0) S(0) S(0) S(0){none} -> P(sum)"
+    sent = f"S(0) S(0) S(0) S(0) S(0) S(0) S(0) S(0){none} -> S(0)"
     normal_weights = quantized(block=32, k=2, normalize_routing_weights=1)
-    assert offered(normal_weights) == {whole, tokens, features, experts}
+    assert offered(normal_weights) == {whole, tokens, features, experts, sent}
     assert offered(quantized(block=32, k=2)) == {whole, tokens, features}
     assert offered(quantized(block=32, k=2, points=True)) == {whole, tokens}  # half bytes
 

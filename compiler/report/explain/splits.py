@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 
 from tensoropt.compiler.layout.mesh import axis_names
-from tensoropt.compiler.layout.rule import AxisRole, Linear, Strategy
+from tensoropt.compiler.layout.rule import AxisRole, Joint, Linear, Strategy
 from tensoropt.compiler.program.graph import Graph, Op
 from tensoropt.compiler.report.explain.meaning import Meanings, is_stacked, matrix_of
 from tensoropt.compiler.report.explanation import Split
@@ -55,14 +55,21 @@ class Words:
     def _split(self, node: Op, role: AxisRole, axes: tuple[str, ...]) -> Split:
         if isinstance(role, Linear):
             return Split(axes, "passes partial sums on", "")
+        if isinstance(role, Joint):
+            labels = [self._label(node, factor) for factor in role.factors]
+            return Split(axes, f"split by {' and '.join(labels)} together", "")
         assert role is not None
         label = self.meanings.factor(node, role)
         is_summed = node.rule.factors[role].reduction is not None
         matrix = matrix_of(self.graph, node)
         if matrix is not None and role in node.rule.operands[matrix]:
             return self._of_weight(node, role, axes, matrix, label)
-        what = label or self._minor(node, role) or self._dimension(node, role)
-        return Split(axes, f"split by {what}", label, None, is_summed)
+        return Split(axes, f"split by {self._label(node, role)}", label, None, is_summed)
+
+    def _label(self, node: Op, factor: int) -> str:
+        """Return the label of a factor, or of a dimension along it."""
+        label = self.meanings.factor(node, factor)
+        return label or self._minor(node, factor) or self._dimension(node, factor)
 
     def _minor(self, node: Op, factor: int) -> str | None:
         """Return the label of the dimension of a result in which a factor is the minor one."""

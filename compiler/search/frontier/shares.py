@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tensoropt.compiler.cost.bodies import whole_time_s
 from tensoropt.compiler.cost.device import Device
-from tensoropt.compiler.layout.rule import Rule
+from tensoropt.compiler.layout.rule import Joint, Rule
 from tensoropt.compiler.program.graph import Graph, Op
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
@@ -47,7 +47,7 @@ def split_shares(ops: Sequence[TimedOp], point: FrontierPoint) -> list[float]:
     """
     chosen = [(op.time_s, point.strategies[op.index].roles) for op in ops]
     return [
-        _share((time_s, isinstance(assignments[axis], int)) for time_s, assignments in chosen)
+        _share((time_s, isinstance(roles[axis], (int, Joint))) for time_s, roles in chosen)
         for axis in range(len(point.mesh))
     ]
 

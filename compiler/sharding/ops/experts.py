@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tensoropt.compiler.layout.rule import InnerStep, Rule
+from tensoropt.compiler.layout.rule import InnerStep, Joint, Rule
 from tensoropt.compiler.sharding.ops.quantization import divides_often, smaller_blocks
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
 from tensoropt.compiler.sharding.rule.factors import FactorMap, present_factor, rule_of
@@ -24,6 +24,12 @@ _TOKENS, _EXPERTS, _FEATURES = 0, 1, 2
 
 # First opset with a Max of integers; TopK sorts and CumSum exists since 11.
 _ROUTING_VERSION = 12
+
+# Small nodes that find the rows of a rank's experts, and the rows to send and to receive.
+_ROUTING_NODES, _SENDING_NODES = 25, 45
+
+# Experts and their weights are sent as float32, in which their numbers are exact.
+_ROUTE_BYTES = 8
 
 # A logit far below any other, in half precision too.
 _NEVER = -1e4
@@ -57,11 +63,13 @@ _QUANTIZED = _Places((2, 3, 4, 8, 9, 10, 11, 13), (5, 6, 12), 7, 8)
 
 @sharding_rule("com.microsoft.MoE")
 def mixture(info: OpInfo) -> Rule:
-    """Split tokens, experts, and the features between an expert's layers.
+    """Split tokens, experts, both together, and the features between an expert's layers.
 
     A rank with some of the experts computes the routing over all experts, runs its own on the
-    tokens that select them, and mixes the results; the sum over the ranks is the whole result. The
-    last layer sums over features, so its bias is partial if they are split.
+    tokens that select them, and mixes the results; the sum over the ranks is the whole result. If
+    an axis splits tokens and experts together, each rank sends its tokens to the ranks of their
+    experts, and adds the results that they return. The last layer sums over features, so its bias
+    is partial if they are split.
     """
     return _rule(info, _PLAIN)
 
@@ -102,22 +110,37 @@ def _rule(info: OpInfo, places: _Places) -> Rule:
     return rule_of(
         info,
         factors,
+        joint=(Joint((_TOKENS, _EXPERTS)),),
         additive=bias,
         localize=_localize,
         flops_per_point=2.0 * share,
-        inner=_copies(info),
+        inner=_steps(info),
     )
 
 
-def _copies(info: OpInfo) -> tuple[InnerStep, ...]:
-    """Return the copies of tokens for the rank's experts, and of the results for each token."""
+def _steps(info: OpInfo) -> tuple[InnerStep, ...]:
+    """Return the copies of tokens for the rank's experts, and of the results for each token.
+
+    Results are copied to the row of zeros, to the places of each token, and into their sum. If
+    tokens are sent, their routes are gathered before. The rows that are sent are copied, and the
+    returned rows as the results are, one row from each rank.
+    """
     tensor, experts = info.operand(0), count(info.shape(2)[:1])
     assert tensor is not None
-    row_bytes = tensor.elements * tensor.item_bytes // count(tensor.sizes[:1])
-    each = int(info.attribute("k", 1)) * row_bytes
+    tokens, chosen = count(tensor.sizes[:-1]), int(info.attribute("k", 1))
+    first, bytes_ = count(tensor.sizes[:1]), tensor.elements * tensor.item_bytes
+    row, each = bytes_ // first, chosen * bytes_ // first
+    routes = chosen * _ROUTE_BYTES * tokens // first
+    both, own = (_TOKENS, _EXPERTS), (_TOKENS,)
     return (
-        InnerStep((_EXPERTS,), (_TOKENS, _EXPERTS), each // experts, "copy"),
-        InnerStep((_EXPERTS,), (_TOKENS,), each, "copy"),
+        InnerStep((_EXPERTS,), own, routes, "copy", choices=chosen, times=_ROUTING_NODES),
+        InnerStep((_EXPERTS,), both, each // experts, "copy", times=2),
+        InnerStep((_EXPERTS,), own, each, "copy", choices=chosen, times=2),
+        InnerStep(both, own, routes, "copy", joint=True, times=_SENDING_NODES),
+        InnerStep(both, own, routes, "all_gather", joint=True),
+        InnerStep(both, own, row, "copy", joint=True, choices=chosen, times=2),
+        InnerStep(both, own, row, "all_to_all_rows", joint=True, choices=chosen, times=2),
+        InnerStep(both, own, row, "copy", joint=True, choices=experts, times=2),
     )
 
 
@@ -198,37 +221,178 @@ def _fills_bytes(info: OpInfo, index: int, where: Mapping[int, int]) -> bool:
 
 
 def _localize(local: LocalOp) -> list[ir.Value]:
-    """Return the mixture of the rank's experts.
-
-    The operator runs on a row for each token and each of its selected experts that the rank has.
-    Each row selects one expert, and the ranks share the rows of one device. The results of a token
-    are multiplied by its weights and added.
-    """
-    import numpy as np
-
+    """Return the mixture of the rank's experts, of its tokens or of those that it receives."""
     blocks = _divide_blocks(local)
     if local.pieces(_EXPERTS) == 1:
         return local.clone(attributes=blocks)
     make = Arithmetic(local)
-    numbers, weights = _routes(make)
-    pairs = _Pairs(make, numbers)
-    x = local.operands[0]
-    width, tokens = shape_of(x)[-1] or 0, shape_of(numbers)[0]
-    rows = _flat(make, x, [tokens, width])
-    operands = {0: make.take(rows, pairs.tokens, 0), 1: pairs.logits(weights)}
+    routes = _routes(make)
+    rows = _flat(make, local.operands[0], [shape_of(routes.experts)[0], _width(local)])
+    if local.strategy.joint_axes:
+        exchange = _Exchange(make, routes)
+        mixed = _mix(make, exchange.send(rows), exchange.received, blocks)
+        summed = exchange.returned(mixed)
+    else:
+        summed = _mix(make, rows, routes, blocks)
+    return [_flat(make, summed, local.local_result_shape())]
+
+
+def _width(local: LocalOp) -> int:
+    return shape_of(local.operands[0])[-1] or 0
+
+
+@dataclass(frozen=True)
+class _Routes:
+    """The selected experts of each token, and their weights."""
+
+    experts: ir.Value
+    weights: ir.Value
+
+
+def _mix(
+    make: Arithmetic, rows: ir.Value, routes: _Routes, blocks: Mapping[str, ir.Attribute]
+) -> ir.Value:
+    """Return the sum of the weighted results of the rank's experts for each of the tokens ``rows``.
+
+    The operator runs on a row for each token and each of its selected experts that the rank has.
+    Each row selects one expert. The results of a token are multiplied by its weights and added.
+    """
+    local, width = make.local, _width(make.local)
+    pairs = _Pairs(make, routes.experts)
+    operands = {0: make.take(rows, pairs.tokens, 0), 1: pairs.logits(routes.weights)}
     if local.info.operand(14) is not None:
         operands[14] = local.no_value()
     attributes = {"k": int_attr(1), "normalize_routing_weights": int_attr(0), **blocks}
-    made = tensor_type([None, width], element_type(x))
+    made = tensor_type([None, width], element_type(rows))
     [mixed] = local.clone(operands, attributes, [made])
-    nothing = local.constant(make.like(np.zeros((1, width)), mixed))
-    both = local.onnx("Concat", [mixed, nothing], made, axis=int_attr(0))
-    every = _flat(make, make.take(both, pairs.places, 0), [tokens, shape_of(numbers)[1], width])
-    summed = make.matmul(make.unsqueeze(weights, [1]), every)
-    shape = local.local_result_shape()
-    if len(shape) == 2:
-        return [make.squeeze(summed, [1])]
-    return [make.reshape(summed, [size or 0 for size in shape])]
+    places = _flat(make, pairs.places, shape_of(routes.experts))
+    return _add_up(make, mixed, places, make.unsqueeze(routes.weights, [1]))
+
+
+def _add_up(make: Arithmetic, rows: ir.Value, places: ir.Value, weights: ir.Value) -> ir.Value:
+    """Return the weighted sum of the rows at the ``places`` of each token.
+
+    ``rows`` are of an unknown number, which is the place of a row of zeros.
+    """
+    import numpy as np
+
+    (_, count), width = shape_of(places), shape_of(rows)[1] or 0
+    nothing = make.constant(make.like(np.zeros((1, width)), rows))
+    both = make.onnx("Concat", [rows, nothing], rows.type, axis=int_attr(0))
+    taken = make.take(both, _flat(make, places, [None]), 0)
+    every = _flat(make, taken, [shape_of(places)[0], count, width])
+    return make.squeeze(make.matmul(weights, every), [1])
+
+
+class _Exchange:
+    """Sends tokens to the ranks of their selected experts, and returns the results.
+
+    A token is sent once to each rank that has some of its experts. All ranks gather the routes of
+    all tokens, so that each knows the tokens that it receives, and from which rank. A rank also
+    sends its first token to itself, because kernels may need a row.
+    """
+
+    def __init__(self, make: Arithmetic, routes: _Routes) -> None:
+        """Find the rows to send and to receive, by ``routes`` of the rank's own tokens."""
+        self.make, self.axes = make, make.local.strategy.joint_axes
+        self.ranks = make.local.mesh.extent(self.axes)
+        every = self._gathered(routes)
+        numbers = _flat(make, every.experts, [self.ranks, *shape_of(routes.experts)])
+        parts, own = self._parts()
+        self.sent, come = self._meet(routes.experts, parts), self._meet(numbers, own)
+        counts = [make.reduce("ReduceSum", mask, [1]) for mask in (self.sent, come)]
+        self.there, self.back = make.concat(counts, 1), make.concat(counts[::-1], 1)
+        found = _find_ones(make, _flat(make, come, [None]))
+        self.received = _Routes(
+            make.take(every.experts, found, 0), make.take(every.weights, found, 0)
+        )
+        """The routes of the received tokens."""
+
+    def send(self, rows: ir.Value) -> ir.Value:
+        """Return the received tokens of all ranks; ``rows`` are the rank's own."""
+        tokens = _find_ones(self.make, self.sent, 1)
+        return self._exchanged(self.make.take(rows, tokens, 0), self.there)
+
+    def returned(self, results: ir.Value) -> ir.Value:
+        """Return the sum of the results of all ranks for each of the rank's own tokens."""
+        import numpy as np
+
+        make, rows = self.make, self._exchanged(results, self.back)
+        places, _ = _number_ones(make, _flat(make, self.sent, [None]))
+        places = make.transpose(_flat(make, places, shape_of(self.sent)), [1, 0])
+        ones = make.constant(make.like(np.ones((1, 1, self.ranks)), rows))
+        return _add_up(make, rows, places, ones)
+
+    def _exchanged(self, rows: ir.Value, counts: ir.Value) -> ir.Value:
+        return self.make.local.all_to_all_rows(rows, counts, self.axes)
+
+    def _gathered(self, routes: _Routes) -> _Routes:
+        """Return the routes of the tokens of all ranks."""
+        make, selected = self.make, shape_of(routes.experts)[1] or 0
+        parts = [make.cast(own, ir.F32Type.get()) for own in (routes.experts, routes.weights)]
+        every = make.local.all_gather(make.concat(parts, 1), self.axes)
+        experts, weights = (
+            make.slice(every, 1, start, start + selected) for start in (0, selected)
+        )
+        return _Routes(
+            make.cast(experts, element_type(routes.experts)),
+            make.cast(weights, element_type(routes.weights)),
+        )
+
+    def _parts(self) -> tuple[ir.Value, ir.Value]:
+        """Return the part of the experts of each rank along the axes, and the rank's own."""
+        import numpy as np
+
+        local = self.make.local
+        axes, numbers = local.axes(_EXPERTS), np.arange(local.pieces(_EXPERTS))
+        grid = numbers.reshape([local.mesh.shape[axis] for axis in axes])
+        places = [axes.index(axis) for axis in self.axes]
+        groups = np.moveaxis(grid, places, range(-len(places), 0)).reshape(-1, self.ranks)
+        members = np.empty((len(numbers), self.ranks, 1, 1), np.int64)
+        for group in groups:
+            members[group, :, 0, 0] = group
+        return local.axis_constant(members, axes), local.axis_constant(numbers, axes)
+
+    def _meet(self, numbers: ir.Value, parts: ir.Value) -> ir.Value:
+        """Return 1 for each rank and token that are to meet, and 0 for others.
+
+        ``numbers`` are the selected experts of the tokens of each rank, ``parts`` the experts of
+        each rank; one of them is the same for all.
+        """
+        import numpy as np
+
+        make, local = self.make, self.make.local
+        mine = _select_part(make, numbers, parts)
+        found = make.reduce("ReduceMax", mine, [2], keepdims=False)
+        first = np.stack([np.arange(self.ranks), np.zeros(self.ranks, np.int64)], 1)[:, None]
+        place = local.axis_constant(first, self.axes)
+        return make.onnx("ScatterND", [found, place, make.ints([1])], found.type)
+
+
+def _select_part(make: Arithmetic, numbers: ir.Value, parts: ir.Value) -> ir.Value:
+    """Return 1 for each of the experts ``numbers`` that is in the part there, and 0 for others."""
+    own = make.div(numbers, make.scalar(make.local.part(_EXPERTS), numbers))
+    return make.cast(make.compare("Equal", own, parts), element_type(numbers))
+
+
+def _find_ones(make: Arithmetic, mask: ir.Value, dim: int = 0) -> ir.Value:
+    """Return the indices along ``dim`` of the elements of ``mask`` that are not 0, in order."""
+    integer, rank = ir.IntegerType.get_signless(64), len(shape_of(mask))
+    found = make.onnx("NonZero", [mask], tensor_type([rank, None], integer))
+    return _flat(make, make.take(found, make.ints([dim]), 0) if rank > 1 else found, [None])
+
+
+def _number_ones(make: Arithmetic, mask: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """Return the place of each 1 of ``mask`` among the 1s, and their number.
+
+    The place of a 0 is that number, or 1 if there is no 1.
+    """
+    import numpy as np
+
+    axis, one = make.constant(np.array(0)), make.ints([1])
+    last = make.sub(make.onnx("CumSum", [mask, axis], mask.type), one)
+    rows = make.binary("Max", make.reduce("ReduceSum", mask, [0]), one)
+    return make.where(make.cast(mask, ir.IntegerType.get_signless(1)), last, rows), rows
 
 
 def _divide_blocks(local: LocalOp) -> dict[str, ir.Attribute]:
@@ -264,26 +428,20 @@ class _Pairs:
 
         local = make.local
         self.make, self.part = make, local.part(_EXPERTS)
-        starts = np.arange(local.pieces(_EXPERTS)) * self.part
-        first = local.axis_constant(starts, local.axes(_EXPERTS))
-        self.own = _flat(make, make.sub(numbers, first), [None])
-        inside = [
-            make.compare("Less", self.own, make.scalar(self.part, self.own)),
-            make.compare("Greater", self.own, make.scalar(-1, self.own)),
-        ]
-        mine = local.onnx("And", inside, inside[0].type)
-        counted = make.cast(mine, element_type(self.own))
-        axis, one = make.constant(np.array(0)), make.ints([1])
-        last = make.sub(local.onnx("CumSum", [counted, axis], counted.type), one)
-        rows = make.binary("Max", make.reduce("ReduceSum", counted, [0]), one)
-        self.places = make.where(mine, last, rows)
+        parts = np.arange(local.pieces(_EXPERTS))
+        part, first = (
+            local.axis_constant(own, local.axes(_EXPERTS)) for own in (parts, parts * self.part)
+        )
+        every = _flat(make, numbers, [None])
+        self.own = make.sub(every, first)
+        mine = _select_part(make, every, part)
+        self.places, rows = _number_ones(make, mine)
         """The row of each expert of each token, the number of rows for experts of other ranks."""
-        found = local.onnx("NonZero", [mine], tensor_type([1, None], element_type(self.own)))
-        some = local.onnx(
-            "Concat", [_flat(make, found, [None]), make.ints([0])], self.own.type, axis=int_attr(0)
+        some = make.onnx(
+            "Concat", [_find_ones(make, mine), make.ints([0])], self.own.type, axis=int_attr(0)
         )
         bounds = [make.ints([0]), rows, make.ints([0])]
-        self.kept = local.onnx("Slice", [some, *bounds], self.own.type)
+        self.kept = make.onnx("Slice", [some, *bounds], tensor_type([None], element_type(some)))
         selected = shape_of(numbers)[1] or 1
         self.tokens = make.div(self.kept, make.scalar(selected, self.kept))
         """The token of each row."""
@@ -297,14 +455,14 @@ class _Pairs:
 
 
 def _flat(make: Arithmetic, x: ir.Value, shape: Sequence[int | None]) -> ir.Value:
-    """Return ``x`` with ``shape``, in which only the first size may be unknown."""
+    """Return ``x`` with ``shape``, in which one size may be unknown."""
     if shape_of(x) == list(shape):
         return x
-    sizes = make.ints([-1, *(size or 0 for size in shape[1:])])
+    sizes = make.ints([-1 if size is None else size for size in shape])
     return make.onnx("Reshape", [x, sizes], tensor_type(list(shape), element_type(x)))
 
 
-def _routes(make: Arithmetic) -> tuple[ir.Value, ir.Value]:
+def _routes(make: Arithmetic) -> _Routes:
     """Return the selected experts of each token, and their weights."""
     local, logits, rows = make.local, make.local.operands[1], {"axis": int_attr(1)}
     numbers = _top_experts(make, logits)
@@ -315,7 +473,7 @@ def _routes(make: Arithmetic) -> tuple[ir.Value, ir.Value]:
     taken = local.onnx("GatherElements", [weights, numbers], kind, **rows)
     if local.info.attribute("normalize_routing_weights", 0):
         taken = make.binary("Div", taken, make.reduce("ReduceSum", taken, [1]))
-    return numbers, taken
+    return _Routes(numbers, taken)
 
 
 def _top_experts(make: Arithmetic, logits: ir.Value) -> ir.Value:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tensoropt.compiler.layout.rule import Factor, InnerStep, Linear, Minor, Rule, Sections
+from tensoropt.compiler.layout.rule import Factor, InnerStep, Joint, Linear, Minor, Rule, Sections
 from tensoropt.compiler.layout.sizes import Open, Size, ever_pads, largest
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 from tensoropt.runtime.layout.layout import Reduction
@@ -138,6 +138,7 @@ def rule_of(
     factors: Sequence[FactorMap],
     *,
     linear: tuple[Linear, ...] = (),
+    joint: tuple[Joint, ...] = (),
     additive: Iterable[int] = (),
     localize: Localize | None = None,
     flops_per_point: float = 0.0,
@@ -159,6 +160,7 @@ def rule_of(
         results=tuple(map(tuple, results)),
         additive=frozenset(additive),
         linear=linear,
+        joint=joint,
         localize=localize,
         flops_per_point=flops_per_point,
         inner=tuple(step for step in inner if step.factors),

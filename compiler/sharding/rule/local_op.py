@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tensoropt.compiler.layout.rule import Rule, Strategy
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
-from tensoropt.dialects.build import Build, int_attr
+from tensoropt.dialects.build import Build, element_type, int_attr, shape_of, tensor_type
 from tensoropt.dialects.collectives import axis_constant, collective, fill_padding
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
@@ -166,6 +166,21 @@ class LocalOp:
         ``settings`` are the attributes of its operator.
         """
         return collective(kind, value, axes, settings, self.op.location)
+
+    def all_gather(self, value: ir.Value, axes: Sequence[int]) -> ir.Value:
+        """Return the rows of all ranks along ``axes``, in their order."""
+        count, *sizes = shape_of(value)
+        whole = None if count is None else count * self.mesh.extent(tuple(axes))
+        made = tensor_type([whole, *sizes], element_type(value))
+        return collective("all_gather", value, axes, {"dim": 0}, self.op.location, made)
+
+    def all_to_all_rows(self, value: ir.Value, rows: ir.Value, axes: Sequence[int]) -> ir.Value:
+        """Return the rows for this rank of all ranks along ``axes``.
+
+        ``rows`` has the number of consecutive rows for each rank, and of the rows from that rank.
+        """
+        made = tensor_type([None, *shape_of(value)[1:]], element_type(value))
+        return collective("all_to_all_rows", value, axes, {}, self.op.location, made, rows)
 
 
 Localize = Callable[[LocalOp], list[ir.Value]]

@@ -53,7 +53,7 @@ def _with_localize(written: Rule, own: Rule) -> Rule:
     """Return ``written`` with the ``localize`` it needs on an op with the rule ``own``."""
     if replace(own, localize=None) == written:
         return own
-    if own.localize is None:
+    if own.localize is None and not written.joint:
         return written
     if not _allows_less(written, own):
         raise UserError(
@@ -72,6 +72,8 @@ def _allows_less(written: Rule, own: Rule) -> bool:
     if written.sections not in (own.sections, without_group_blocks(own).sections):
         return False
     if written.additive != own.additive or not set(written.linear) <= set(own.linear):
+        return False
+    if not set(written.joint) <= set(own.joint):
         return False
     if len(written.factors) != len(own.factors):
         return False

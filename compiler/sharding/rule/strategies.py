@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from tensoropt.compiler.layout.mesh import grouped, is_grouped
-from tensoropt.compiler.layout.rule import AxisRole, Factor, Linear, Rule, Strategy
+from tensoropt.compiler.layout.rule import AxisRole, Factor, Joint, Linear, Rule, Strategy
 from tensoropt.compiler.layout.sizes import Open
 from tensoropt.runtime.layout.layout import (
     PARTIAL_SUM,
@@ -38,7 +38,7 @@ def strategies(rule: Rule, mesh: Mesh, pads: Pads = can_pad) -> tuple[Strategy, 
 
     ``pads`` decides which sizes may be padded; by default, the sizes that layouts can pad.
 
-    Cost: the product over axes of (factors that the axis divides + linear groups + 1). On meshes of
+    Cost: the product over axes of (factors that the axis divides + groups + 1). On meshes of
     more than three axes, its square for every boundary between two groups of axes.
     """
     options = [_options(rule, extent, pads) for extent in mesh.shape]
@@ -52,7 +52,7 @@ def strategies(rule: Rule, mesh: Mesh, pads: Pads = can_pad) -> tuple[Strategy, 
 def axis_roles(rule: Rule) -> list[AxisRole]:
     """Return every role that a mesh axis of any extent can have for the op."""
     splits = [i for i, factor in enumerate(rule.factors) if factor.can_split and factor.size != 1]
-    return [None, *splits, *rule.linear]
+    return [None, *splits, *rule.linear, *_joint(rule, splits)]
 
 
 def placements(rule: Rule, role: AxisRole) -> tuple[list[Placement], list[Placement]]:
@@ -107,7 +107,12 @@ def _options(rule: Rule, extent: int, pads: Pads = can_pad) -> list[AxisRole]:
         return [None]
     factors = enumerate(rule.factors)
     splits = [index for index, own in factors if _cuts(own, extent) or _pads(own, extent, pads)]
-    return [None, *splits, *rule.linear]
+    return [None, *splits, *rule.linear, *_joint(rule, splits)]
+
+
+def _joint(rule: Rule, splits: Sequence[int]) -> list[Joint]:
+    """Return the groups of factors that an axis can split together, if it can split each."""
+    return [group for group in rule.joint if set(group.factors) <= set(splits)]
 
 
 def _cuts(factor: Factor, pieces: int) -> bool:
@@ -133,8 +138,8 @@ def _divides(rule: Rule, mesh: Mesh, roles: tuple[AxisRole, ...], pads: Pads = c
     """Return whether the axes that split each factor divide it, or a single axis pads it."""
     extents: dict[int, list[int]] = {}
     for extent, role in zip(mesh.shape, roles, strict=True):
-        if isinstance(role, int):
-            extents.setdefault(role, []).append(extent)
+        for factor in _split_by(role):
+            extents.setdefault(factor, []).append(extent)
     return _nests(rule, mesh, roles) and all(
         _cuts(rule.factors[index], math.prod(own))
         or (len(own) == 1 and _pads(rule.factors[index], own[0], pads))
@@ -198,25 +203,30 @@ def _in_blocks(rule: Rule, strategy: Strategy, mesh: Mesh) -> Strategy:
     return Strategy(strategy.roles, tuple(layouts[:operands]), tuple(layouts[operands:]))
 
 
+def _split_by(role: AxisRole) -> tuple[int, ...]:
+    """Return the factors that an axis of this role splits."""
+    if isinstance(role, Joint):
+        return role.factors
+    return (role,) if isinstance(role, int) else ()
+
+
 def _operand_placement(rule: Rule, operand: int, role: AxisRole) -> Placement:
-    if role is None:
-        return REPLICATE
     if isinstance(role, Linear):
         return PARTIAL_SUM if operand in role.operands else REPLICATE
-    dim = rule.dim_of(operand, role)
-    if dim is not None:
-        return split(dim)
-    reduction = rule.factors[role].reduction
+    for factor in _split_by(role):
+        dim = rule.dim_of(operand, factor)
+        if dim is not None:
+            return split(dim)
+    reduction = rule.factors[role].reduction if isinstance(role, int) else None
     return partial(reduction) if reduction and operand in rule.additive else REPLICATE
 
 
 def _result_placement(rule: Rule, result: int, role: AxisRole) -> Placement:
-    if role is None:
-        return REPLICATE
     if isinstance(role, Linear):
         return PARTIAL_SUM
-    dim = rule.dim_of(len(rule.operands) + result, role)
-    if dim is not None:
-        return split(dim)
-    reduction = rule.factors[role].reduction
+    for factor in _split_by(role):
+        dim = rule.dim_of(len(rule.operands) + result, factor)
+        if dim is not None:
+            return split(dim)
+    reduction = rule.factors[role].reduction if isinstance(role, int) else None
     return partial(reduction) if reduction else REPLICATE
