@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from functools import partial
 from pathlib import Path
 
 import pytest
+from graphs.llama import Llama
 from graphs.trained import TRAINED
 from memory.training import measure
 from sleepers import fail, sleep
-from speed import inference, training
+from speed import experts, inference, training
 from speed.plans import Sizes
 from sweep_train import Case, memory_error
 from turns import Turn, busy_note, mean_ratio, ratio_of, take_turns
@@ -55,6 +57,19 @@ def test_runs_beside_onnx_runtime(tmp_path: Path) -> None:
     sizes = Sizes(rounds=1, steps=1)
     row = inference.measure("vit", TRAINED["vit"], sizes, tmp_path)
     assert "geometric mean | 8" in inference.table([row])
+
+
+@pytest.mark.slow
+def test_mixtures_by_form(tmp_path: Path) -> None:
+    small = {"layers": 1, "width": 32, "heads": 4, "groups": 2, "inner": 48, "vocabulary": 64}
+    model = Llama(**small, experts=4, choices=2, sequence=8, batch=4, dtype="float32")
+    cases = [experts.Case("small", 2, 1e8)]
+    rows = experts.measure(model, cases, Namespace(rounds=1, steps=1), tmp_path)
+    assert list(rows[0].turns) == list(experts.FORMS)
+    points = rows[0].points
+    assert [experts.form_of(points[form]) for form in experts.FORMS] == list(experts.FORMS)
+    assert points["sent"].communication_s > points["whole"].communication_s == 0
+    assert "| small | 2 | 100 MB/s | features" in experts.table(rows)
 
 
 def test_ranks_hold_what_was_predicted(tmp_path: Path) -> None:
