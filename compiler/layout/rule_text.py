@@ -59,8 +59,6 @@ _INNER = re.compile(
 _LOCAL = ("copy", "memory", "turn")
 _KINDS = (*COLLECTIVES, "exchange", "ring", *_LOCAL)
 _NOTHING = "-"
-_LINEAR = re.compile(r"linear\((\d+(?:, ?\d+)*)\)")
-_JOINT = "joint({})"
 _LETTERS = "ijklmnopqrstuvwxyz"
 
 
@@ -96,23 +94,8 @@ class NamedRule:
         if isinstance(role, Linear):
             return f"linear({', '.join(map(str, role.operands))})"
         if isinstance(role, Joint):
-            return _JOINT.format(", ".join(self.names[factor] for factor in role.factors))
+            return f"joint({', '.join(self.names[factor] for factor in role.factors)})"
         return self.names[role]
-
-    def role(self, text: str) -> AxisRole:
-        """Return the role written as ``text``; raises UserError if the rule has no such role."""
-        if text == _NOTHING:
-            return None
-        if text in self.numbers:
-            return self.numbers[text]
-        match = _LINEAR.fullmatch(text)
-        groups: list[AxisRole] = [*self.rule.linear, *self.rule.joint]
-        wanted = f"linear({', '.join(match[1].replace(' ', '').split(','))})" if match else text
-        for role in groups:
-            if self.role_text(role) == wanted:
-                return role
-        known = ", ".join(map(self.role_text, (*range(len(self.names)), *groups)))
-        raise UserError(f"names an unknown role, expected one of -, {known}, got: '{text}'")
 
     @property
     def text(self) -> RuleText:

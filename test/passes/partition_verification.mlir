@@ -82,3 +82,15 @@ module attributes {topt.opset = {ai.onnx = 20 : i64}, topt.device = "cpu"} {
     return %0 : tensor<4x6xf32>
   }
 }
+
+// -----
+
+module attributes {topt.opset = {ai.onnx = 20 : i64}, topt.device = "cpu"} {
+  shard.grid @mesh(shape = 2)
+  func.func @main(%x: tensor<4x6xf32> {topt.layout = #topt.layout<@mesh, ["S(0)"]>, topt.name = "x"}) -> (tensor<4x6xf32> {topt.layout = #topt.layout<@mesh, ["S(0)"]>, topt.name = "y"}) {
+    // No plain copy splits two loops by one axis.
+    // expected-error@+1 {{'onnx.Relu' op has a topt.rule that allows more than the rule of its operator, which is no plain copy on a rank; expected a rule that splits less}}
+    %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(i, j) -> (i, j)", ["i=4", "j=6"], {joint = [array<i64: 0, 1>]}>, topt.strategy = #topt.strategy<[#topt.layout<@mesh, ["S(0)"]>], [#topt.layout<@mesh, ["S(0)"]>]>} : (tensor<4x6xf32>) -> tensor<4x6xf32>
+    return %0 : tensor<4x6xf32>
+  }
+}
