@@ -121,7 +121,7 @@ func.func @factor_of_joint(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
 // -----
 
 func.func @inner(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
-  // expected-error@+1 {{'onnx.Relu' op topt.rule has a wrong step inside, expected <collective> over [joint] <factors> of (<factors>), <n> bytes [per <n> choices] [<n> times] [if padded], with one of all_reduce, all_gather, reduce_scatter, all_to_all, all_to_all_rows, collective_permute, copy, exchange, got: 'all_sum over j of (i), 4 bytes'}}
+  // expected-error@+1 {{'onnx.Relu' op topt.rule has a wrong step inside, expected <collective> over [joint] <factors> of (<factors>), <n> bytes [per <n> choices] [of <n> at most] [<n> times] [if padded] [if unsplit], with one of all_reduce, all_gather, reduce_scatter, all_to_all, all_to_all_rows, collective_permute, exchange, ring, copy, memory, turn, got: 'all_sum over j of (i), 4 bytes'}}
   %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(i, j) -> (i, j)", ["i=4", "j=8"], {inner = ["all_sum over j of (i), 4 bytes"]}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
   return %0 : tensor<4x8xf32>
 }
