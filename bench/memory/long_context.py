@@ -142,7 +142,7 @@ def _parser() -> Parser:
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--devices", type=int, default=8)
     parser.add_argument("--device", default="h100", help="type of the devices, as in tensoropt-opt")
-    parser.add_argument("--limit", type=float, default=30.0, help="seconds of each search")
+    parser.add_argument("--limit", type=float, default=60.0, help="seconds of each search")
     parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md too")
     return parser
 

@@ -9,13 +9,14 @@ from graphs.llama import Llama
 from training.simulated import points, relative_error
 from training.steps import build, spec_of
 
-from tensoropt.compiler.pipeline.driver import load
+from tensoropt.compiler.pipeline.driver import load, run_phase
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
 from tensoropt.passes.add_rules import AddRulesPass
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
 from tensoropt.passes.pipeline import Pipeline, parse_pipeline
+from tensoropt.passes.search_strategies import annotate
 from tensoropt.runtime.layout.mesh import Mesh
 
 MESHES = [Mesh((1,)), Mesh((2,)), Mesh((4,)), Mesh((2, 2))]
@@ -72,3 +73,18 @@ def test_short_attention_is_kept(tmp_path: Path) -> None:
     short = build(model(tmp_path, 48), spec_of(LOSS))
     assert _count(short, _ATTENTION) == 0
     assert _count(short, "onnx.Softmax") == 1
+
+
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_totals_of_narrow_steps_are_wide(tmp_path: Path, precision: str) -> None:
+    step = build(model(tmp_path), spec_of(LOSS, precision=precision))
+    block = onnx.function(step).regions[0].blocks[0]
+    (attention,) = (op.operation for op in block if op.operation.name == _ATTENTION)
+    y, total = (str(value.type) for value in attention.results)
+    assert y.endswith({"float16": "x72x4xf16>", "bfloat16": "x72x4xbf16>"}[precision])
+    assert total.endswith("x72x1xf32>")
+    (point,) = points(step, Mesh((2,)), seed=1)
+    annotate(step, point, "cpu")
+    for phase in ("reshard", "partition"):
+        run_phase(step, phase)
+    assert _count(step, _ATTENTION) == 0

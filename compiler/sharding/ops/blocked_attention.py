@@ -73,6 +73,7 @@ def _rule(
             {**dict.fromkeys(made, row), **(along if gradients else {})},
             size=extents.rows // 2 if extents.causal else None,
             reduction="sum" if gradients and not square else None,
+            can_split=square or not extents.causal,
         )
     )
     sizes = 3 * extents.key + 2 * extents.value if gradients else extents.key + extents.value
