@@ -31,10 +31,10 @@ _MATRIX = 2
 class AddRulesPass(Pass):
     """Adds a sharding rule (`topt.rule`) to every `onnx` operation of a program.
 
-    Rules of packed projections, as `[q | k | v]`, have their blocks. Existing rules are kept, so a
-    user can write them by hand. Rules of `--rules` take precedence
-    over built-in rules. Operations inside regions get no rule, as they run unsplit. Refuses
-    operands that the operator's definition or ONNX Runtime does not accept. Linear in the
+    Rules of packed projections, as `[q | k | v]`, of joined channels and of groups have their
+    blocks. Existing rules are kept, so a user can write them by hand. Rules of `--rules` take
+    precedence over built-in rules. Operations inside regions get no rule, as they run unsplit.
+    Refuses operands that the operator's definition or ONNX Runtime does not accept. Linear in the
     operations.
     """
 

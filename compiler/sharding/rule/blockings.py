@@ -92,8 +92,8 @@ def find_blocks(uses: Sequence[Use], parameters: Collection[int]) -> list[Sectio
     active = _active(columns, rows, runs, cuts)
     _spread(runs, active, cuts)
     blocks = {group: _ratio(own) for group, own in cuts.items() if group in active}
-    for group, own in _grouped(uses, groups):
-        blocks.setdefault(group, own)
+    for group, found in _grouped(uses, groups):
+        blocks.setdefault(group, found)
     return [_sections(use, groups, blocks) for use in uses]
 
 
