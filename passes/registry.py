@@ -21,6 +21,7 @@ _NAMES = (
     "unpack-sequences",
     "simplify",
     "join-boxes",
+    "fuse-experts",
     "unmerge-rows",
     "fold-transposes",
     "block-attention",

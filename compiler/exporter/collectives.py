@@ -68,11 +68,27 @@ class RankLowerings:
             **dict.fromkeys(BY_IR_NAME, self._collective),
             # Weights must not be reshaped by ONNX Runtime at load, which copies them from the file.
             "onnx.Reshape": Emitter.reshape,
+            "onnx.com.microsoft.MoE": self._mixture,
             WAIT: self._wait,
             "shard.all_slice": self._slice,
             AXIS_CONSTANT: lambda emitter, op: emitter.literal(op, self._own(op)),
             "shard.grid": lambda emitter, op: None,
         }
+
+    @staticmethod
+    def _mixture(emitter: Emitter, op: ir.Operation) -> None:
+        """Lower a mixture of experts, and a Barrier that reads its tokens after it.
+
+        ONNX Runtime 1.31 gives the result the memory of the tokens if no later node reads these,
+        and its kernel for CPUs then overwrites them before it has read them. An output of the graph
+        has memory of its own.
+        """
+        is_output = op.results[0] in emitter.values
+        emitter.plain(op)
+        if not is_output:
+            names = [emitter.name(op.results[0]), emitter.name(op.operands[0])]
+            barrier = emitter.node("Barrier", names, name=name_of(op, "Barrier"), domain=DOMAIN)
+            emitter.values[op.results[0]] = barrier[0]
 
     def _collective(self, emitter: Emitter, op: ir.Operation) -> None:
         """Lower a collective; collectives to be combined are lowered with the last of them."""

@@ -22,7 +22,7 @@ __all__ = ["PHASES", "TRAINING_PHASES", "Compilation", "phases_after"]
 PHASES: Mapping[str, str] = {
     "import": "",
     "prepare": "verify-onnx,infer-shapes,fold-constants,reduce-bags,unpack-sequences,simplify,"
-    "join-boxes,unmerge-rows,fold-transposes,dce,block-attention,dce",
+    "join-boxes,fuse-experts,unmerge-rows,fold-transposes,dce,block-attention,dce",
     "train": "build-training-step",
     "rules": "assume-sizes,schedule,add-rules,mark-caches",
     "search": "search-strategies",
@@ -38,6 +38,7 @@ TRAINING_PHASES: Mapping[str, str] = {
     "prepare": PHASES["prepare"]
     .replace("reduce-bags", "reduce-bags{scatter=true}")
     .replace("simplify", "simplify{keep-dropout=true}")
+    .replace("fuse-experts,", "")
     .replace("fold-transposes", "fold-transposes{all=true}"),
 }
 """The passes of each phase if a training step is built."""

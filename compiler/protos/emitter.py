@@ -160,7 +160,7 @@ class Emitter:
         elif op.name == NO_VALUE:
             self.values[op.results[0]] = ""
         elif is_onnx(op):
-            self._onnx(op)
+            self.plain(op)
         else:
             raise UserError(f"{self._where()}: '{op.name}' op has no ONNX form at this stage")
 
@@ -170,7 +170,7 @@ class Emitter:
         shape = static_shape(made.type)
         is_only_use = sum(1 for _ in given.uses) == 1 and made not in self.values
         if given not in self.stored or not is_only_use or shape is None:
-            self._onnx(op)
+            self.plain(op)
             return
         tensor = self.stored[given]
         del tensor.dims[:]
@@ -185,7 +185,8 @@ class Emitter:
         else:
             self.values[value] = self.constant(node_name(op) or "constant", array)
 
-    def _onnx(self, op: ir.Operation) -> None:
+    def plain(self, op: ir.Operation) -> None:
+        """Emit an ONNX operation as its node."""
         domain, op_type = split_name(op.name)
         protos = [attribute_proto(name, op.attributes[name]) for name in attributes(op)]
         name = self.node_names.unique(node_name(op) or f"{op_type}_{len(self.graph.node)}")

@@ -433,7 +433,7 @@ def test_passes_over_a_model(opt, refused, mlp: Path) -> None:
 
 PASSES = {
     "import": "verify-onnx,infer-shapes,fold-constants,reduce-bags,unpack-sequences,simplify,"
-    "join-boxes,unmerge-rows,fold-transposes,dce",
+    "join-boxes,fuse-experts,unmerge-rows,fold-transposes,dce",
     "prepare": "add-rules,mark-caches",
     "rules": "search-strategies{mesh=2}",
     "search": "check-strategies,insert-reshards,optimize-reshards",
