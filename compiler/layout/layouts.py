@@ -8,7 +8,7 @@ from functools import reduce
 
 from tensoropt.compiler.layout.mesh import is_deep, is_grouped, most_groups
 from tensoropt.compiler.layout.sizes import Open, Size, divisor_of
-from tensoropt.runtime.layout.layout import Layout, blocks_text
+from tensoropt.runtime.layout.layout import SAME_SPLITS, Layout, blocks_text
 from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["describe_misfit", "fits", "reordered"]
@@ -29,8 +29,8 @@ def describe_misfit(layout: Layout, shape: Sequence[Size], mesh: Mesh) -> str | 
         return f"expected {most}, got: {layout}"
     if layout.turned and is_deep(mesh):
         return f"expected axes in the order of the mesh, which is deep, got: {layout}"
-    if layout.mixes_blocks:
-        return f"expected the same blocks on all axes that split one dimension, got: {layout}"
+    if layout.mixes_splits:
+        return f"expected {SAME_SPLITS} on all axes that split one dimension, got: {layout}"
     for dim in sorted({p.dim for p in layout.placements if p.is_split}):
         if dim >= len(shape):
             return f"expected a dimension below {len(shape)}, got: S({dim})"
@@ -42,16 +42,17 @@ def describe_misfit(layout: Layout, shape: Sequence[Size], mesh: Mesh) -> str | 
 
 def _describe_split(layout: Layout, dim: int, size: Size, mesh: Mesh) -> str | None:
     """Return the reason why a dimension of ``size`` cannot be split as in ``layout``."""
-    pieces, blocks = layout.pieces(dim, mesh), layout.blocks(dim)
+    pieces, blocks, units = layout.pieces(dim, mesh), layout.blocks(dim), layout.units(dim)
     if size is None:
         return f"expected dimension {dim} whole or fixed by --dim, got: a symbolic size"
     if isinstance(size, Open):
-        if blocks:
-            return f"expected dimension {dim} whole or without blocks, got: {size}"
+        if blocks or units:
+            return f"expected dimension {dim} whole or without blocks and units, got: {size}"
         if divisor_of(size) % pieces:
             return f"expected dimension {dim} whole or of multiples of {pieces}, got: {size}"
     elif not layout.can_split(dim, size, mesh):
         each = f" in blocks of {blocks_text(blocks)}" if blocks else ""
+        each = f" in {units} units" if units else each
         return f"expected dimension {dim} to divide by {pieces}{each}, got: {size}"
     return None
 

@@ -15,7 +15,7 @@ from tensoropt.compiler.layout.sizes import Size, Sizes, divisor_of, end_of, mea
 from tensoropt.compiler.reshard.shortest import Floats
 from tensoropt.compiler.reshard.step_graph import Cuts, StepGraph, TensorPaths
 from tensoropt.compiler.reshard.steps import Move, ReshardStep, moves_of
-from tensoropt.runtime.layout.layout import REDUCTIONS, REPLICATE, Blocks, Layout, Reduction
+from tensoropt.runtime.layout.layout import REDUCTIONS, REPLICATE, Layout, Placement, Reduction
 from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.layout.padding import can_pad, part_of
 
@@ -58,15 +58,19 @@ class Resharder:
     Symbolic dimensions count as 1 and are never split. Dimensions with a range (:class:`Open`)
     count as its mean in times and as its end in bytes, and are split if that divides all their
     sizes. Mesh axes of extent 1 are ignored: layouts that differ only there are the same, and steps
-    never name these axes. A dimension that one axis splits may be padded a little: a step then pads
-    before it slices, and crops after it joins. A dimension in blocks is reordered around steps that
-    cut or join it; only the blocks of the ends of a path occur on it. No path leads from or to a
-    layout that does not fit the shape (:func:`describe_misfit`) or that mixes reductions.
+    never name these axes. A dimension may be padded a little: a step then pads before it slices,
+    and crops after it joins. A step cuts or joins padded parts only if they nest. A dimension in
+    blocks is reordered around steps that cut or join it; only the blocks and units of the ends of a
+    path occur on it. No path leads from or to a layout that does not fit the shape
+    (:func:`describe_misfit`) or that mixes reductions.
     """
 
     def __init__(self, mesh: Mesh, device: Device) -> None:
         self.mesh, self.device = mesh, device
         self._unit_axes = tuple(axis for axis in mesh.axes if mesh.shape[axis] == 1)
+        self._pieces = {1}
+        for extent in mesh.shape:
+            self._pieces |= {pieces * extent for pieces in self._pieces}
         self._graph = lru_cache(maxsize=None)(self._build)
         self._paths = lru_cache(maxsize=_CACHED_SIZES)(self._solve)
 
@@ -141,40 +145,48 @@ class Resharder:
         Partial maxima and minima are rare and no path passes through them, so they are left out if
         none of ``layouts`` has one.
         """
-        blocks = _blocks_of(layouts)
-        cuts = tuple(self._cuts_of(n, blocks.get(dim, ())) for dim, n in enumerate(shape))
+        others = _splits_of(layouts)
+        cuts = tuple(self._cuts_of(n, others.get(dim, ())) for dim, n in enumerate(shape))
         total_bytes = mean_of(shape) * item_bytes
         used = {p.reduction for layout in layouts for p in layout.placements if p.is_partial}
         return self._paths(cuts, total_bytes, _SUM if used <= {"sum"} else REDUCTIONS)
 
-    def _cuts_of(self, size: Size, blocks: Sequence[Blocks]) -> Cuts:
-        """Return the numbers of pieces that a dimension can be split into, whole or in blocks."""
+    def _cuts_of(self, size: Size, others: Sequence[Placement]) -> Cuts:
+        """Return the numbers of pieces that a dimension can be split into, and in ``others``."""
         divisor = math.gcd(divisor_of(size), self.mesh.size)
         if not isinstance(size, int):
-            return Cuts(divisor, in_blocks=tuple((own, 1) for own in blocks))
-        padded = {n for n in self.mesh.shape if size % n and can_pad(size, n)}
-        ratios = tuple((n, n * part_of(size, n) / size) for n in sorted(padded))
-        return Cuts(divisor, ratios, tuple((own, self._divisor(size, own)) for own in blocks))
+            return Cuts(divisor, others=tuple((own, Cuts(1)) for own in others))
+        every = tuple((own, self._cuts_by(size, own)) for own in others)
+        return Cuts(divisor, self._padded(size), every)
 
-    def _divisor(self, size: int, blocks: Blocks) -> int:
-        """Return the number with the divisors that split a dimension of ``size`` in ``blocks``."""
-        unit, rest = divmod(size, sum(blocks))
-        return 1 if rest else math.gcd(unit, self.mesh.size)
+    def _cuts_by(self, size: int, other: Placement) -> Cuts:
+        """Return the numbers of pieces that a dimension of ``size`` can be split into."""
+        each, rest = divmod(size, other.units or sum(other.blocks))
+        if rest:
+            return Cuts(1)
+        if other.units:
+            return Cuts(math.gcd(other.units, self.mesh.size), self._padded(other.units))
+        return Cuts(math.gcd(each, self.mesh.size))
+
+    def _padded(self, points: int) -> tuple[tuple[int, float], ...]:
+        """Return the numbers of pieces with some padding, and the ratio of padded size to size."""
+        pieces = (n for n in sorted(self._pieces) if points % n and can_pad(points, n))
+        return tuple((n, n * part_of(points, n) / points) for n in pieces)
 
     def _solve(
         self, cuts: tuple[Cuts, ...], total_bytes: int, reductions: tuple[Reduction, ...]
     ) -> TensorPaths:
-        blocks = ((dim, tuple(b for b, _ in own.in_blocks)) for dim, own in enumerate(cuts))
-        split = tuple((dim, own) for dim, own in blocks if own)
-        return self._graph(len(cuts), reductions, split).paths(cuts, total_bytes)
+        others = ((dim, tuple(split for split, _ in own.others)) for dim, own in enumerate(cuts))
+        splits = tuple((dim, own) for dim, own in others if own)
+        return self._graph(len(cuts), reductions, splits).paths(cuts, total_bytes)
 
     def _build(
         self,
         rank: int,
         reductions: tuple[Reduction, ...],
-        blocks: tuple[tuple[int, tuple[Blocks, ...]], ...],
+        splits: tuple[tuple[int, tuple[Placement, ...]], ...],
     ) -> StepGraph:
-        return StepGraph(rank, self.mesh, self.device, reductions, dict(blocks))
+        return StepGraph(rank, self.mesh, self.device, reductions, dict(splits))
 
     def _plain(self, layout: Layout) -> Layout:
         return layout.replace(self._unit_axes, REPLICATE) if self._unit_axes else layout
@@ -186,14 +198,17 @@ class Resharder:
         return node
 
 
-def _blocks_of(layouts: Sequence[Layout]) -> dict[int, tuple[Blocks, ...]]:
-    """Return the blocks in which any of ``layouts`` splits each dimension."""
-    found: dict[int, set[Blocks]] = {}
+def _splits_of(layouts: Sequence[Layout]) -> dict[int, tuple[Placement, ...]]:
+    """Return the splits of each dimension in blocks or between units in any of ``layouts``."""
+    found: dict[int, set[Placement]] = {}
     for layout in layouts:
         for own in layout.placements:
-            if own.blocks:
-                found.setdefault(own.dim, set()).add(own.blocks)
-    return {dim: tuple(sorted(own)) for dim, own in found.items()}
+            if own.blocks or own.units:
+                found.setdefault(own.dim, set()).add(own)
+    return {
+        dim: tuple(sorted(own, key=lambda split: (split.blocks, split.units)))
+        for dim, own in found.items()
+    }
 
 
 def _growth(shape: Sequence[Size]) -> float:

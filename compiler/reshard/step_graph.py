@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -11,13 +12,13 @@ from tensoropt.compiler.cost.communication import Curve, collective_curve, copy_
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.reshard.shortest import Edges, Floats, ShortestPaths
 from tensoropt.compiler.reshard.steps import (
-    BlocksOfDims,
     ReshardStep,
+    SplitsOfDims,
     layouts_of_rank,
     permutes,
     steps_from,
 )
-from tensoropt.runtime.layout.layout import Blocks, Layout, Reduction
+from tensoropt.runtime.layout.layout import Layout, Placement, Reduction, split
 from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["Cuts", "StepGraph", "TensorPaths"]
@@ -31,14 +32,13 @@ class Cuts:
     """The numbers of pieces that a dimension can be split into.
 
     They are the divisors of ``divisor``, which is 1 if the dimension cannot be split. ``padded``
-    adds numbers that leave some padding and that only a single axis may split into, each with the
-    ratio of the padded size to the size. ``in_blocks`` has the divisor for each of the blocks that
-    the graph splits the dimension in.
+    adds numbers that leave some padding, each with the ratio of the padded size to the size.
+    ``others`` has the cuts for each of the dimension's splits in blocks and between units.
     """
 
     divisor: int
     padded: tuple[tuple[int, float], ...] = ()
-    in_blocks: tuple[tuple[Blocks, int], ...] = ()
+    others: tuple[tuple[Placement, Cuts], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -69,24 +69,19 @@ class StepGraph:
         mesh: Mesh,
         device: Device,
         reductions: tuple[Reduction, ...],
-        blocks: BlocksOfDims,
+        others: SplitsOfDims,
     ) -> None:
-        layouts = layouts_of_rank(rank, mesh, reductions, blocks)
+        layouts = layouts_of_rank(rank, mesh, reductions, others)
         pieces = [_pieces(layout, rank, mesh) for layout in layouts]
         self.index = {layout: node for node, layout in enumerate(layouts)}
         self._pieces = np.array(pieces, dtype=np.int64).reshape(len(layouts), rank)
         self._cuts = self._pieces.prod(axis=1)
-        axes = [_axes(layout, rank) for layout in layouts]
-        self._alone: Bools = np.array(axes, dtype=np.int64).reshape(len(layouts), rank) == 1
         self._copy = copy_line(2, device)
-        self._in_blocks = {
-            (dim, own): np.array([layout.blocks(dim) == own for layout in layouts], np.bool_)
-            for dim, kinds in blocks.items()
-            for own in kinds
+        self._split_as = {
+            own: np.array([layout.split_of(own.dim) == own for layout in layouts], np.bool_)
+            for own in (*map(split, range(rank)), *chain(*others.values()))
         }
-        for (dim, _), split in self._in_blocks.items():
-            self._alone[split, dim] = False  # no padding
-        every = (s for x in layouts for s in steps_from(x, rank, mesh, reductions, blocks))
+        every = (s for x in layouts for s in steps_from(x, rank, mesh, reductions, others))
         steps = [step for step in every if step.dst in self.index]
         steps += permutes(layouts, rank, mesh)
         src = np.array([self.index[step.src] for step in steps], dtype=np.int64)
@@ -107,13 +102,15 @@ class StepGraph:
         grown, divisors = self._grown(cuts), np.empty(self._pieces.shape, dtype=np.int64)
         divisors[:] = [own.divisor for own in cuts]
         for dim, own in enumerate(cuts):
-            for blocks, divisor in own.in_blocks:
-                divisors[self._in_blocks[dim, blocks], dim] = divisor
+            for placement, other in own.others:
+                divisors[self._split_as[placement], dim] = other.divisor
         fitting = ((divisors % self._pieces == 0) | (grown > 1)).all(axis=1)
         kept = np.flatnonzero(fitting[self._src] & fitting[self._dst])
+        if (grown > 1).any():
+            kept = kept[self._nests(kept, grown)]
         steps = [self._steps[number] for number in kept.tolist()]
         part_bytes = total_bytes / self._cuts
-        if (grown == 1).all() and not self._in_blocks:
+        if (grown == 1).all() and not self._arranges.any() and not self._restores.any():
             src, dst = part_bytes[self._src[kept]], part_bytes[self._dst[kept]]
             edges = self._edges(kept, src, src + dst)
         else:
@@ -124,9 +121,22 @@ class StepGraph:
         """Return the ratio of padded size to size, as [layout, dimension]."""
         grown = np.ones(self._pieces.shape)
         for dim, own in enumerate(cuts):
-            for pieces, times in own.padded:
-                grown[self._alone[:, dim] & (self._pieces[:, dim] == pieces), dim] = times
+            for placement, each in ((split(dim), own), *own.others):
+                for pieces, times in each.padded:
+                    layouts = self._split_as[placement] & (self._pieces[:, dim] == pieces)
+                    grown[layouts, dim] = times
         return grown
+
+    def _nests(self, steps: Ints, grown: Floats) -> Bools:
+        """Return whether the parts of each of ``steps`` consist of whole parts, or make some.
+
+        Parts rounded up do not: of 10 points, halves are 5 and 5, quarters 3, 3, 3 and 1. They do
+        if the padded sizes of the dimension are equal.
+        """
+        src, dst = self._src[steps], self._dst[steps]
+        whole = (self._pieces[src] == 1) | (self._pieces[dst] == 1)
+        nests: Bools = (whole | (grown[src] == grown[dst])).all(axis=1)
+        return nests
 
     def _with_copies(self, kept: Ints, part_bytes: Floats, grown: Floats) -> Edges:
         """Return the edges of steps, including steps that pad or reorder their input or output.
@@ -159,15 +169,6 @@ class StepGraph:
         own_s = np.where(greatest, lines_s.max(axis=0), lines_s.min(axis=0))
         time_s = own_s + self._s_per_root_byte[kept] * np.sqrt(read)
         return Edges(self._src[kept], self._dst[kept], time_s, peak)
-
-
-def _axes(layout: Layout, rank: int) -> list[int]:
-    """Return the number of mesh axes that split each dimension."""
-    axes = [0] * rank
-    for own in layout.placements:
-        if own.is_split:
-            axes[own.dim] += 1
-    return axes
 
 
 def _pieces(layout: Layout, rank: int, mesh: Mesh) -> list[int]:

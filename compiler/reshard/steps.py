@@ -22,10 +22,10 @@ from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.support.collectives import COLLECTIVES, Settings
 
 __all__ = [
-    "NO_BLOCKS",
-    "BlocksOfDims",
+    "CONTIGUOUS",
     "Move",
     "ReshardStep",
+    "SplitsOfDims",
     "layouts_of_rank",
     "moves_of",
     "permutes",
@@ -40,10 +40,11 @@ _KINDS: dict[tuple[str, str], str] = {
 }
 
 
-BlocksOfDims = Mapping[int, Sequence[Blocks]]
-"""The blocks that each dimension of a tensor may be split in."""
+SplitsOfDims = Mapping[int, Sequence[Placement]]
+"""The splits in blocks or between units that each dimension of a tensor may have."""
 
-NO_BLOCKS: BlocksOfDims = {}
+CONTIGUOUS: SplitsOfDims = {}
+"""No blocks and no units."""
 
 
 @dataclass(frozen=True)
@@ -181,25 +182,25 @@ def _times(part: Size, pieces: int) -> int:
 
 
 def layouts_of_rank(
-    rank: int, mesh: Mesh, reductions: Sequence[Reduction], blocks: BlocksOfDims = NO_BLOCKS
+    rank: int, mesh: Mesh, reductions: Sequence[Reduction], others: SplitsOfDims = CONTIGUOUS
 ) -> list[Layout]:
     """Return every layout of a tensor with ``rank`` dimensions, regardless of their sizes.
 
-    ``blocks`` has the blocks that a dimension may be split in. Axes of extent 1 are replicated.
-    Mixed reductions and mixed blocks are left out. Layouts in the order of the mesh come first.
+    ``others`` has the splits in blocks and between units. Axes of extent 1 are replicated. Mixed
+    reductions and mixed splits are left out. Layouts in the order of the mesh come first.
     """
-    every = [REPLICATE, *_splits(range(rank), blocks), *map(partial, reductions)]
+    every = [REPLICATE, *_splits(range(rank), others), *map(partial, reductions)]
     per_axis = [every if extent > 1 else [REPLICATE] for extent in mesh.shape]
     layouts = [
         layout
         for layout in map(Layout, grouped(mesh, per_axis))
-        if not layout.is_mixed and not layout.mixes_blocks
+        if not layout.is_mixed and not layout.mixes_splits
     ]
     return [*layouts, *(other for layout in layouts for other in reordered(layout, mesh))]
 
 
-def _splits(dims: Iterable[int], blocks: BlocksOfDims) -> list[Placement]:
-    return [split(dim, own) for dim in dims for own in ((), *blocks.get(dim, ()))]
+def _splits(dims: Iterable[int], others: SplitsOfDims) -> list[Placement]:
+    return [own for dim in dims for own in (split(dim), *others.get(dim, ()))]
 
 
 def steps_from(
@@ -207,15 +208,15 @@ def steps_from(
     rank: int,
     mesh: Mesh,
     reductions: Sequence[Reduction],
-    blocks: BlocksOfDims = NO_BLOCKS,
+    others: SplitsOfDims = CONTIGUOUS,
 ) -> Iterator[ReshardStep]:
     """Yield every step from ``src`` except permutes, whether or not its result fits a shape.
 
     All axes of a step change together, in one collective over the product of their extents. A
-    dimension can be split in any of its ``blocks``.
+    dimension can also be split as in ``others``.
     """
     for placement in dict.fromkeys(src.placements):
-        targets = _targets(placement, rank, reductions, blocks)
+        targets = _targets(placement, rank, reductions, others)
         for axes in _movable(src, placement, mesh):
             for target in targets:
                 for order in _orders(axes, placement, target, mesh):
@@ -228,7 +229,7 @@ def permutes(layouts: Sequence[Layout], rank: int, mesh: Mesh) -> Iterator[Resha
     """Yield the permutes between ``layouts``: same sizes of parts, but other parts per rank."""
     by_sizes: dict[tuple[object, ...], list[Layout]] = {}
     for layout in layouts:
-        pieces = ((layout.pieces(dim, mesh), layout.blocks(dim)) for dim in range(rank))
+        pieces = ((layout.pieces(dim, mesh), layout.split_of(dim)) for dim in range(rank))
         partial = (own if own.is_partial else None for own in layout.placements)
         by_sizes.setdefault((*pieces, *partial), []).append(layout)
     for group in by_sizes.values():
@@ -270,10 +271,10 @@ def _orders(
 
 
 def _targets(
-    before: Placement, rank: int, reductions: Sequence[Reduction], blocks: BlocksOfDims
+    before: Placement, rank: int, reductions: Sequence[Reduction], others: SplitsOfDims
 ) -> list[Placement]:
     """Return the placements that one step reaches from ``before``."""
-    splits = _splits((dim for dim in range(rank) if dim != before.dim), blocks)
+    splits = _splits((dim for dim in range(rank) if dim != before.dim), others)
     if before.is_replicate:
         return [*splits, *map(partial, reductions)]
     return [REPLICATE, *splits]
@@ -283,7 +284,7 @@ def _step(
     src: Layout, axes: tuple[int, ...], before: Placement, after: Placement
 ) -> ReshardStep | None:
     dst = src.moved(axes, after)
-    if dst.is_mixed or dst.mixes_blocks:
+    if dst.is_mixed or dst.mixes_splits:
         return None
     dims = [p.dim for p in (before, after) if p.is_split]
     return ReshardStep(

@@ -14,6 +14,7 @@ from tensoropt.dialects.topt.dialect import LayoutAttr
 from tensoropt.dialects.topt.layouts import MESH, layout_of, mesh_of
 from tensoropt.runtime.layout.layout import Layout
 from tensoropt.runtime.layout.mesh import Mesh
+from tensoropt.runtime.layout.padding import part_of
 
 __all__ = ["LayoutChecker"]
 
@@ -83,11 +84,14 @@ def _misfit(layout: Layout, type_: ir.Type, mesh: Mesh, local: bool) -> str | No
         return f"expected partial results only of numbers, got: {layout}"
     sizes = sizes_of_type(type_)
     if local:
-        sizes = tuple(_whole(size, layout.pieces(dim, mesh)) for dim, size in enumerate(sizes))
+        sizes = tuple(_whole(size, layout, dim, mesh) for dim, size in enumerate(sizes))
     return describe_misfit(layout, sizes, mesh)
 
 
-def _whole(part: Size, pieces: int) -> Size:
+def _whole(part: Size, layout: Layout, dim: int, mesh: Mesh) -> Size:
+    pieces, units = layout.pieces(dim, mesh), layout.units(dim)
     if isinstance(part, Open):
         return Open(part.mean * pieces, part.end * pieces, part.step * pieces, part.name)
+    if part and units:
+        return part * units // part_of(units, pieces)
     return part and part * pieces

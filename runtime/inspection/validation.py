@@ -13,7 +13,6 @@ from typing import Any, cast
 
 from tensoropt.runtime.inspection.graphs import RankGraph, Shape, leads_out, read_graph
 from tensoropt.runtime.inspection.matching import mismatches
-from tensoropt.runtime.layout.padding import part_of
 from tensoropt.runtime.plan.costs import COSTS, read_costs
 from tensoropt.runtime.plan.document import document_sha256, schema_errors
 from tensoropt.runtime.plan.entries import Entries
@@ -247,9 +246,10 @@ def _end(document: Mapping[str, Any], graph: RankGraph, kind: str, entry: Any) -
 
 def _local(tensor: Tensor) -> Shape:
     """Return the shape of a rank's part; symbolic sizes are unchanged."""
-    layout = tensor.layout
-    pairs = enumerate(tensor.shape)
-    return tuple(n if isinstance(n, str) else part_of(n, layout.pieces(dim)) for dim, n in pairs)
+    layout = tensor.layout.layout
+    sizes = [None if isinstance(n, str) else n for n in tensor.shape]
+    parts = layout.local_shape(sizes, tensor.layout.mesh)
+    return tuple(n if part is None else part for n, part in zip(tensor.shape, parts, strict=True))
 
 
 def _agree(found: int | str, expected: int | str) -> bool:

@@ -18,6 +18,7 @@ __all__ = [
     "PARTIAL_SUM",
     "REDUCTIONS",
     "REPLICATE",
+    "SAME_SPLITS",
     "Blocks",
     "Box",
     "Layout",
@@ -36,8 +37,12 @@ REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
 
 _PLACEMENT = re.compile(
     r"R|S\((0|[1-9][0-9]{0,8})(?:, (0|[1-9][0-9]?))?"
-    r"(?: of ([1-9][0-9]{0,2}|[1-9][0-9]{0,8}(?:\+[1-9][0-9]{0,8})+))?\)|P\((sum|max|min)\)"
+    r"(?: of ([1-9][0-9]{0,2}|[1-9][0-9]{0,8}(?:\+[1-9][0-9]{0,8})+)| in ([1-9][0-9]{0,8}))?\)"
+    r"|P\((sum|max|min)\)"
 )
+
+SAME_SPLITS = "the same blocks and units"
+"""The requirement for axes that split one dimension."""
 
 Blocks = tuple[int, ...]
 """The ratio of the sizes of a dimension's blocks, in lowest terms; empty for a single block."""
@@ -60,12 +65,15 @@ class Placement:
     rank a partial result that the reduction over the axis completes (AutoDDL, section 4).
     ``S(d of 3)`` and ``S(d of 4+1+1)`` split each of three blocks of the dimension: every rank has
     its piece of each, in order. The numbers are the ratio of the sizes of the blocks.
+    ``S(d in 12)`` splits the dimension between twelve equal units: the parts of all ranks have as
+    many units, rounded up.
     """
 
     kind: Literal["S", "R", "P"]
     dim: int = -1
     reduction: Reduction | None = None
     blocks: Blocks = ()
+    units: int = 0
 
     @property
     def is_split(self) -> bool:
@@ -90,22 +98,23 @@ class Placement:
 
     @property
     def plain(self) -> Placement:
-        """The same placement without blocks."""
-        return split(self.dim) if self.blocks else self
+        """The same placement without blocks and units."""
+        return split(self.dim) if self.blocks or self.units else self
 
     def text(self, turn: int | None = None) -> str:
         """Return the placement as text, with the axis's ``turn`` if it has one."""
         if self.kind != "S":
             return "R" if self.kind == "R" else f"P({self.reduction})"
         turned = "" if turn is None else f", {turn}"
-        return f"S({self.dim}{turned}{f' of {blocks_text(self.blocks)}' if self.blocks else ''})"
+        blocks = f" of {blocks_text(self.blocks)}" if self.blocks else ""
+        return f"S({self.dim}{turned}{blocks}{f' in {self.units}' if self.units else ''})"
 
     def __str__(self) -> str:
         return self.text()
 
     def __hash__(self) -> int:  # hashes only integers, so it is the same in every process
-        if self.blocks:
-            return hash((self.dim, self.blocks))
+        if self.blocks or self.units:
+            return hash((self.dim, self.blocks, self.units))
         return self.dim if self.kind == "S" else _HASHES[self.kind, self.reduction]
 
 
@@ -118,9 +127,12 @@ _HASHES: dict[tuple[str, Reduction | None], int] = {
 
 
 @cache
-def split(dim: int, blocks: Blocks = ()) -> Placement:
-    """Return ``S(dim)``, or ``S(dim of blocks)``; ``blocks`` are in lowest terms."""
-    return Placement("S", dim=dim, blocks=blocks)
+def split(dim: int, blocks: Blocks = (), units: int = 0) -> Placement:
+    """Return ``S(dim)``, ``S(dim of blocks)`` or ``S(dim in units)``.
+
+    ``blocks`` are in lowest terms.
+    """
+    return Placement("S", dim=dim, blocks=blocks, units=units)
 
 
 def ratio_of(sizes: Sequence[int]) -> Blocks:
@@ -145,8 +157,9 @@ def read_blocks(text: str) -> Blocks:
 def _placement(match: re.Match[str]) -> Placement:
     """Return the placement of a match of the grammar, without its turn."""
     if match[1] is not None:
-        return split(int(match[1]), read_blocks(match[3]) if match[3] else ())
-    return partial(cast("Reduction", match[4])) if match[4] else REPLICATE
+        blocks = read_blocks(match[3]) if match[3] else ()
+        return split(int(match[1]), blocks, int(match[4] or 0))
+    return partial(cast("Reduction", match[5])) if match[5] else REPLICATE
 
 
 @cache
@@ -171,7 +184,7 @@ class Box:
 class Layout:
     """One placement per mesh axis; several axes on one dimension split it major to minor.
 
-    They agree about its blocks.
+    They agree about its blocks and units.
 
     The default order is the order of the mesh. ``turned`` lists the exceptions, sorted: the axes,
     major first, that split one dimension in another order. In text each of these axes has its
@@ -191,7 +204,7 @@ class Layout:
         """Return the layout written as one placement per mesh axis.
 
         Raises ``UserError`` for an unknown placement, for incomplete turns, or for axes that split
-        one dimension in different blocks.
+        one dimension in different blocks or units.
         """
         matches = enumerate(map(_PLACEMENT.fullmatch, texts))
         turns = {axis: match for axis, match in matches if match and match[2] is not None}
@@ -200,9 +213,9 @@ class Layout:
             for axis, text in enumerate(texts)
         )
         layout = Layout(tuple(read))
-        if layout.mixes_blocks:
+        if layout.mixes_splits:
             raise UserError(
-                "placement: expected the same blocks on all axes that split one dimension, "
+                f"placement: expected {SAME_SPLITS} on all axes that split one dimension, "
                 f"got: {' '.join(texts)}"
             )
         for dim in sorted({layout.placements[axis].dim for axis in turns}):
@@ -247,26 +260,47 @@ class Layout:
         return len({own.reduction for own in self.placements if own.is_partial}) > 1
 
     @property
-    def mixes_blocks(self) -> bool:
-        """True if axes split one dimension in different blocks, which no layout may."""
-        split_dims = {(own.dim, own.blocks) for own in self.placements if own.is_split}
-        return len(split_dims) > len({dim for dim, _ in split_dims})
+    def mixes_splits(self) -> bool:
+        """True if axes split one dimension in different blocks or units, which no layout may."""
+        splits = {own for own in self.placements if own.is_split}
+        return len(splits) > len({own.dim for own in splits})
 
     @property
     def has_blocks(self) -> bool:
         return any(placement.blocks for placement in self.placements)
 
     @property
+    def has_units(self) -> bool:
+        return any(placement.units for placement in self.placements)
+
+    @property
     def is_replicated(self) -> bool:
         return all(placement.is_replicate for placement in self.placements)
 
+    def split_of(self, dim: int) -> Placement | None:
+        """Return the placement that splits dimension ``dim``, ``None`` if it is whole."""
+        return next((own for own in self.placements if own.dim == dim), None)
+
     def blocks(self, dim: int) -> Blocks:
         """Return the blocks of dimension ``dim``; none if it is whole or split as one block."""
-        return next((own.blocks for own in self.placements if own.dim == dim), ())
+        own = self.split_of(dim)
+        return () if own is None else own.blocks
+
+    def units(self, dim: int) -> int:
+        """Return the number of units of dimension ``dim``, 0 if it is not split between units."""
+        own = self.split_of(dim)
+        return 0 if own is None else own.units
 
     def in_blocks(self, dim: int, blocks: Blocks) -> Layout:
         """Return this layout with dimension ``dim``, if it is split, split in ``blocks``."""
-        new = (split(dim, blocks) if own.dim == dim else own for own in self.placements)
+        return self._with_split(split(dim, blocks))
+
+    def in_units(self, dim: int, units: int) -> Layout:
+        """Return this layout with dimension ``dim``, if it is split, split between ``units``."""
+        return self._with_split(split(dim, units=units))
+
+    def _with_split(self, wanted: Placement) -> Layout:
+        new = (wanted if own.dim == wanted.dim else own for own in self.placements)
         return Layout(tuple(new), self.turned)
 
     def axes_of(self, placement: Placement) -> tuple[int, ...]:
@@ -318,22 +352,33 @@ class Layout:
     def can_split(self, dim: int, size: int, mesh: Mesh) -> bool:
         """Return whether dimension ``dim`` of ``size`` splits into equal parts.
 
-        If a single axis splits it, the last parts may be padded, within the limit of ``can_pad``.
-        Blocks must each divide.
+        The last parts may be padded, within the limit of ``can_pad``. Blocks must each divide.
+        Units must divide ``size``, and the limit is on their number.
         """
-        axes = self.axes_splitting(dim)
-        pieces, blocks = mesh.extent(axes), self.blocks(dim)
+        pieces, blocks, units = self.pieces(dim, mesh), self.blocks(dim), self.units(dim)
         if blocks:
             return size % (sum(blocks) * pieces) == 0
-        return size % pieces == 0 or (len(axes) == 1 and can_pad(size, pieces))
+        if units and size % units:
+            return False
+        return (units or size) % pieces == 0 or can_pad(units or size, pieces)
 
     def local_shape(self, shape: Sequence[_Size], mesh: Mesh) -> tuple[_Size, ...]:
         """Return the shape of one rank's part, with padding; ``None`` marks a symbolic size."""
         local: list[Any] = list(shape)
         for extent, own in zip(mesh.shape, self.placements, strict=True):
             if own.kind == "S" and own.dim < len(local):
-                local[own.dim] = _part(local[own.dim], extent)
+                if own.units:
+                    local[own.dim] = self._part_size(own.dim, shape[own.dim], mesh)
+                else:
+                    local[own.dim] = _part(local[own.dim], extent)
         return tuple(local)
+
+    def _part_size(self, dim: int, size: _Size, mesh: Mesh) -> int | _Divisible | None:
+        """Return the size of one rank's part of a dimension, with padding."""
+        pieces, units = self.pieces(dim, mesh), self.units(dim)
+        if units and isinstance(size, int):
+            return size // units * part_of(units, pieces)
+        return _part(size, pieces)
 
     def local_boxes(self, shape: Sequence[int], mesh: Mesh, rank: int) -> tuple[Box, ...]:
         """Return the boxes of the global tensor of ``shape`` that ``rank`` has, without padding.
@@ -360,10 +405,11 @@ class Layout:
 
     def _runs(self, dim: int, size: int, mesh: Mesh, rank: int) -> list[slice]:
         axes, blocks = self.axes_splitting(dim), self.blocks(dim) or (1,)
-        found, start, unit = [], 0, size // sum(blocks)
+        found, start, each = [], 0, size // sum(blocks)
         for block in blocks:
-            stop = start + block * unit
-            step = part_of(stop - start, mesh.extent(axes))
+            stop = start + block * each
+            step = self._part_size(dim, stop - start, mesh)
+            assert isinstance(step, int)
             first = min(start + step * mesh.linear(rank, axes), stop)
             found.append(slice(first, min(first + step, stop)))
             start = stop
@@ -372,7 +418,11 @@ class Layout:
     def padded_dims(self, shape: Sequence[object], mesh: Mesh) -> tuple[int, ...]:
         """Return the dimensions of a tensor of ``shape`` with padding in their last parts."""
         sizes = enumerate(shape)
-        return tuple(d for d, n in sizes if isinstance(n, int) and n % self.pieces(d, mesh))
+        return tuple(d for d, n in sizes if isinstance(n, int) and self._pads(d, n, mesh))
+
+    def _pads(self, dim: int, size: int, mesh: Mesh) -> bool:
+        units = self.units(dim) or size
+        return units % self.pieces(dim, mesh) != 0 or (units != 0 and size % units != 0)
 
     def __str__(self) -> str:
         return "[" + ", ".join(self.texts) + "]"

@@ -83,9 +83,10 @@ class MeshLayout:
             )
         for dim in self.layout.padded_dims(shape, self.mesh):
             if (dim, shape[dim]) not in self.padded:
+                units = self.layout.units(dim)
                 raise UserError(
-                    f"dimension {dim} does not divide into {self.pieces(dim)} parts, "
-                    f"got: {shape[dim]}"
+                    f"dimension {dim} does not divide into {self.pieces(dim)} parts"
+                    f"{f' of {units} units' if units else ''}, got: {shape[dim]}"
                 )
         for dim in {own.dim for own in self.layout.placements if own.blocks}:
             size = shape[dim]

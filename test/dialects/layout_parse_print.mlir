@@ -21,3 +21,7 @@ func.func private @f6(tensor<4x8xf32> {topt.layout = #topt.layout<@mesh, ["S(1)"
 func.func private @f7(tensor<4x12xf32> {topt.layout = #topt.layout<@mesh, ["S(1 of 2+1)", "S(0)"]>})
 // CHECK: func.func private @f8(tensor<4x12xf32> {topt.layout = #topt.layout<@mesh, ["S(1, 1 of 3)", "S(1, 0 of 3)"]>})
 func.func private @f8(tensor<4x12xf32> {topt.layout = #topt.layout<@mesh, ["S(1, 1 of 3)", "S(1, 0 of 3)"]>})
+// CHECK: func.func private @f9(tensor<4x12xf32> {topt.layout = #topt.layout<@mesh, ["S(1 in 3)", "S(0)"]>})
+func.func private @f9(tensor<4x12xf32> {topt.layout = #topt.layout<@mesh, ["S(1 in 3)", "S(0)"]>})
+// CHECK: func.func private @f10(tensor<4x12xf32> {topt.layout = #topt.layout<@mesh, ["S(1, 1 in 6)", "S(1, 0 in 6)"]>})
+func.func private @f10(tensor<4x12xf32> {topt.layout = #topt.layout<@mesh, ["S(1, 1 in 6)", "S(1, 0 in 6)"]>})

@@ -89,12 +89,12 @@ func.func @uneven(%x: tensor<4x1xf32>) -> tensor<4x1xf32> {
 
 // -----
 
-// Each axis divides the dimension, both together do not.
+// Together, the axes would make more padding than a quarter of all parts.
 shard.grid @mesh(shape = 2x2)
-func.func @two_axes(%x: tensor<6x8xf32>) -> tensor<6x8xf32> {
-  // expected-error@+1 {{'topt.reshard' op layout 'src' does not fit tensor<6x8xf32> on mesh 2x2, expected dimension 0 to divide by 4, got: 6}}
-  %0 = "topt.reshard"(%x) {src = #topt.layout<@mesh, ["S(0)", "S(0)"]>, dst = #topt.layout<@mesh, ["R", "R"]>} : (tensor<6x8xf32>) -> tensor<6x8xf32>
-  return %0 : tensor<6x8xf32>
+func.func @two_axes(%x: tensor<5x8xf32>) -> tensor<5x8xf32> {
+  // expected-error@+1 {{'topt.reshard' op layout 'src' does not fit tensor<5x8xf32> on mesh 2x2, expected dimension 0 to divide by 4, got: 5}}
+  %0 = "topt.reshard"(%x) {src = #topt.layout<@mesh, ["S(0)", "S(0)"]>, dst = #topt.layout<@mesh, ["R", "R"]>} : (tensor<5x8xf32>) -> tensor<5x8xf32>
+  return %0 : tensor<5x8xf32>
 }
 
 // -----
@@ -147,7 +147,25 @@ func.func @blocks(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
 
 shard.grid @mesh(shape = 2x2)
 func.func @blocks_of_one_dimension(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
-  // expected-error@+1 {{'topt.reshard' op layout 'src' has a wrong placement, expected the same blocks on all axes that split one dimension, got: S(1 of 2) S(1)}}
+  // expected-error@+1 {{'topt.reshard' op layout 'src' has a wrong placement, expected the same blocks and units on all axes that split one dimension, got: S(1 of 2) S(1)}}
   %0 = "topt.reshard"(%x) {src = #topt.layout<@mesh, ["S(1 of 2)", "S(1)"]>, dst = #topt.layout<@mesh, ["R", "R"]>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %0 : tensor<4x8xf32>
+}
+
+// -----
+
+shard.grid @mesh(shape = 2x2)
+func.func @units(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  // expected-error@+1 {{'topt.reshard' op layout 'src' does not fit tensor<4x8xf32> on mesh 2x2, expected dimension 1 to divide by 2 in 3 units, got: 8}}
+  %0 = "topt.reshard"(%x) {src = #topt.layout<@mesh, ["S(1 in 3)", "R"]>, dst = #topt.layout<@mesh, ["R", "R"]>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %0 : tensor<4x8xf32>
+}
+
+// -----
+
+shard.grid @mesh(shape = 2x2)
+func.func @units_of_one_dimension(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  // expected-error@+1 {{'topt.reshard' op layout 'src' has a wrong placement, expected the same blocks and units on all axes that split one dimension, got: S(1 in 4) S(1)}}
+  %0 = "topt.reshard"(%x) {src = #topt.layout<@mesh, ["S(1 in 4)", "S(1)"]>, dst = #topt.layout<@mesh, ["R", "R"]>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
   return %0 : tensor<4x8xf32>
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from tensoropt.runtime.layout.mesh_layout import parse_layout
+from tensoropt.runtime.layout.padding import can_pad
 
 __all__ = ["changes", "layouts"]
 
@@ -15,16 +16,25 @@ SIZES = (1, 2, 3, 4, 6, 8, 12)
 def layouts(draw, shape):
     """A layout of an array of ``shape`` on some mesh, without partial results."""
     mesh, texts, parts = [], [], [1] * len(shape)
-    blocks = [draw(st.sampled_from([1, 1, 2])) for _ in shape]
+    ways = [draw(st.sampled_from(["of 1", "of 2", "in 3", "in 4"])) for _ in shape]
     for _ in range(draw(st.integers(1, 3))):
         extent = draw(st.sampled_from((1, 2, 3, 4)))
-        fits = [d for d, size in enumerate(shape) if size % (blocks[d] * parts[d] * extent) == 0]
+        sizes = enumerate(shape)
+        fits = [d for d, size in sizes if _fits(ways[d], size, parts[d] * extent)]
         dim = draw(st.sampled_from([None, *fits]))
         if dim is not None:
             parts[dim] *= extent
         mesh.append(extent)
-        texts.append("R" if dim is None else f"S({dim} of {blocks[dim]})")
-    return parse_layout(texts, mesh)
+        texts.append("R" if dim is None else f"S({dim} {ways[dim]})")
+    return parse_layout(texts, mesh).for_shape(shape)
+
+
+def _fits(way, size, pieces):
+    """Say whether a dimension of ``size`` in blocks or units has that many parts."""
+    kind, count = way.split()
+    if kind == "of":
+        return size % (int(count) * pieces) == 0
+    return size % int(count) == 0 and (int(count) % pieces == 0 or can_pad(int(count), pieces))
 
 
 @st.composite

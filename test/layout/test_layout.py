@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tensoropt.compiler.layout.layouts import describe_misfit, fits, reordered
@@ -16,9 +16,20 @@ from tensoropt.compiler.support.errors import UserError
 from tensoropt.runtime.layout import layout as layouts
 from tensoropt.runtime.layout.layout import Layout, Placement
 from tensoropt.runtime.layout.mesh import Mesh
+from tensoropt.runtime.layout.padding import can_pad
 from tensoropt.runtime.plan import plan
 
-TEXTS = ["R", "S(0)", "S(1 of 3)", "S(12)", "S(2 of 4+1+1)", "P(sum)", "P(max)", "P(min)"]
+TEXTS = [
+    "R",
+    "S(0)",
+    "S(1 of 3)",
+    "S(12)",
+    "S(2 of 4+1+1)",
+    "S(3 in 12)",
+    "P(sum)",
+    "P(max)",
+    "P(min)",
+]
 
 
 @given(st.lists(st.sampled_from(TEXTS), min_size=1, max_size=4))
@@ -76,7 +87,9 @@ def test_blocks_are_a_ratio_in_lowest_terms() -> None:
 
 
 def test_axes_of_one_dimension_agree_about_its_blocks() -> None:
-    with pytest.raises(UserError, match="placement: expected the same blocks on all axes"):
+    with pytest.raises(
+        UserError, match="placement: expected the same blocks and units on all axes"
+    ):
         Layout.parse(["S(0 of 3)", "S(0)"])
 
 
@@ -108,9 +121,17 @@ def cut_tensors(draw: st.DrawFn) -> tuple[Mesh, Layout, tuple[int, ...]]:
     layout = Layout.parse([draw(texts) for _ in mesh.axes])
     for dim in range(rank):
         layout = layout.in_blocks(dim, draw(st.sampled_from([(), (1, 1), (2, 1, 1)])))
+        if not layout.blocks(dim):
+            layout = layout.in_units(dim, draw(st.sampled_from([0, 5, 12])))
     layout = draw(st.sampled_from([layout, *reordered(layout, mesh)]))
-    units = [layout.pieces(dim, mesh) * (sum(layout.blocks(dim)) or 1) for dim in range(rank)]
-    shape = tuple(draw(st.integers(0, 2)) * unit for unit in units)
+    least = [layout.pieces(dim, mesh) * (sum(layout.blocks(dim)) or 1) for dim in range(rank)]
+    for dim in range(rank):
+        if units := layout.units(dim):
+            assume(
+                units % layout.pieces(dim, mesh) == 0 or can_pad(units, layout.pieces(dim, mesh))
+            )
+            least[dim] = units
+    shape = tuple(draw(st.integers(0, 2)) * unit for unit in least)
     return mesh, layout, shape
 
 
@@ -126,7 +147,11 @@ def test_parts_cover_every_element_once_per_replica(
         for box in layout.local_boxes(shape, mesh, rank):
             held[box.whole] += 1
             part[box.part] += 1
-        assert (part == 1).all()
+        real = tuple(
+            slice(sum(own.stop - own.start for own in runs))
+            for runs in layout.local_runs(shape, mesh, rank)
+        )
+        assert (part[real] == 1).all() and part.sum() == part[real].size
     replicas = mesh.extent(layout.axes_of(Placement.parse("R")))
     assert (held == replicas).all()
 
@@ -146,7 +171,8 @@ def test_axes_split_major_to_minor_in_mesh_order() -> None:
         (["S(0)", "S(0)"], (2,), False),
         (["S(0)", "R"], (3,), True),
         (["S(0)", "R"], (1,), False),
-        (["S(0)", "S(0)"], (6,), False),
+        (["S(0)", "S(0)"], (6,), True),
+        (["S(0)", "S(0)"], (5,), False),
         (["S(1)", "R"], (4,), False),
         (["S(0)", "R"], (None,), False),
         (["P(sum)", "R"], (None,), True),
@@ -155,6 +181,37 @@ def test_axes_split_major_to_minor_in_mesh_order() -> None:
 )
 def test_fits(texts: list[str], shape: tuple[int | None, ...], expected: bool) -> None:
     assert fits(Layout.parse(texts), shape, Mesh((2, 2))) is expected
+
+
+def test_axes_pad_a_dimension_together() -> None:
+    mesh, layout = Mesh((2, 2)), Layout.parse(["S(0)", "S(0)"])
+    assert layout.local_shape((50257,), mesh) == (12565,)
+    ends = [layout.local_runs((50257,), mesh, rank)[0][0] for rank in range(4)]
+    assert [(own.start, own.stop) for own in ends] == [
+        (0, 12565), (12565, 25130), (25130, 37695), (37695, 50257)
+    ]  # fmt: skip
+
+
+def test_parts_are_whole_units() -> None:
+    mesh, layout = Mesh((5,)), Layout.parse(["S(1 in 12)"])
+    assert layout.texts == ["S(1 in 12)"]
+    assert layout.local_shape((8, 768), mesh) == (8, 192)
+    runs = [layout.local_runs((8, 768), mesh, rank)[1][0] for rank in range(5)]
+    assert [(own.start, own.stop) for own in runs] == [
+        (0, 192), (192, 384), (384, 576), (576, 768), (768, 768)
+    ]  # fmt: skip
+    assert layout.padded_dims((8, 768), mesh) == (1,)
+    assert not layout.padded_dims((8, 768), Mesh((4,)))
+    assert fits(layout, (8, 12), mesh) and not fits(layout, (8, 770), mesh)
+    assert not fits(layout, (8, 768), Mesh((10,)))
+
+
+def test_turned_units_are_read() -> None:
+    texts = ["S(0, 1 in 12)", "S(0, 0 in 12)"]
+    layout = Layout.parse(texts)
+    assert layout.texts == texts and layout.axes_splitting(0) == (1, 0)
+    with pytest.raises(UserError, match="the same blocks and units"):
+        Layout.parse(["S(0 in 12)", "S(0)"])
 
 
 def test_local_shape_keeps_symbolic_dimensions() -> None:

@@ -7,15 +7,21 @@ from functools import reduce
 
 import numpy as np
 
-from tensoropt.compiler.reshard.steps import ReshardStep
+from tensoropt.compiler.reshard.steps import ReshardStep, SplitsOfDims
 from tensoropt.compiler.sharding.proof.parts import Array
-from tensoropt.runtime.layout.layout import Layout
+from tensoropt.runtime.layout.layout import Layout, Placement
 from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.layout.mesh_layout import COMBINERS
 
-__all__ = ["run_step"]
+__all__ = ["run_step", "splits"]
 
 Group = list[Array]
+
+
+def splits(*texts: str) -> SplitsOfDims:
+    """Return the splits in blocks and between units, given as text, by dimension."""
+    every = list(map(Placement.parse, texts))
+    return {own.dim: [other for other in every if other.dim == own.dim] for own in every}
 
 
 def run_step(step: ReshardStep, parts: Sequence[Array], mesh: Mesh) -> list[Array]:

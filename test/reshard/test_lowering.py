@@ -7,6 +7,7 @@ import random
 
 import numpy as np
 import pytest
+from reshard.simulator import splits
 from sharding.spmd import run_spmd
 
 from tensoropt.compiler.layout.layouts import fits
@@ -51,8 +52,8 @@ def _module(mesh: Mesh, layouts: list[Layout], device: str) -> ir.Module:
 @pytest.mark.parametrize("device", ["cpu", "h200"])
 @pytest.mark.parametrize("mesh", [Mesh((2, 2)), Mesh((4, 2)), Mesh((2, 2, 2))], ids=str)
 def test_a_tensor_that_moves_is_still_itself(mesh: Mesh, device: str) -> None:
-    blocks = {0: ((1, 1),), 1: ((1, 1, 1), (2, 1))}
-    every = [x for x in layouts_of_rank(2, mesh, ("sum",), blocks) if fits(x, SHAPE, mesh)]
+    others = splits("S(0 of 2)", "S(1 of 3)", "S(1 of 2+1)", "S(1 in 3)")
+    every = [x for x in layouts_of_rank(2, mesh, ("sum",), others) if fits(x, SHAPE, mesh)]
     layouts = [*random.Random(0).sample(every, min(len(every), 40)), Layout.replicated(mesh)]
     module = _module(mesh, layouts, device)
     Pipeline(parse_pipeline("add-rules,partition", module.context)).run(module)

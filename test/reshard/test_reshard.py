@@ -12,16 +12,16 @@ import pytest
 from budgets import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from reshard.simulator import run_step
+from reshard.simulator import run_step, splits
 
 from tensoropt.compiler.cost.communication import collective_time_s
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.layout.layouts import fits
 from tensoropt.compiler.reshard.resharder import Path, Resharder
 from tensoropt.compiler.reshard.steps import (
-    NO_BLOCKS,
-    BlocksOfDims,
+    CONTIGUOUS,
     ReshardStep,
+    SplitsOfDims,
     layouts_of_rank,
     permutes,
     steps_from,
@@ -39,9 +39,9 @@ RESHARDERS = {
 
 
 def layouts_for(
-    shape: tuple[int, ...], mesh: Mesh, blocks: BlocksOfDims = NO_BLOCKS
+    shape: tuple[int, ...], mesh: Mesh, others: SplitsOfDims = CONTIGUOUS
 ) -> list[Layout]:
-    every = layouts_of_rank(len(shape), mesh, ALL, blocks)
+    every = layouts_of_rank(len(shape), mesh, ALL, others)
     return [layout for layout in every if fits(layout, shape, mesh)]
 
 
@@ -51,8 +51,9 @@ def moves(draw: st.DrawFn) -> tuple[Resharder, tuple[int, ...], Layout, Layout]:
     resharder = RESHARDERS[mesh, draw(st.sampled_from(["cpu", "h200"]))]
     sizes = st.sampled_from([1, 2, 3, 4, 6, 8, 16, 63])  # of 63, the parts on 2 and 4 have padding
     shape = tuple(draw(st.lists(sizes, max_size=3)))
-    blocks = {dim: (draw(st.sampled_from([(1, 1), (2, 1)])),) for dim in range(len(shape))}
-    layouts = st.sampled_from(layouts_for(shape, mesh, blocks))
+    ways = st.sampled_from(["of 2", "of 2+1", "in 3", "in 7"])
+    others = splits(*(f"S({dim} {draw(ways)})" for dim in range(len(shape))))
+    layouts = st.sampled_from(layouts_for(shape, mesh, others))
     return resharder, shape, draw(layouts), draw(layouts)
 
 
@@ -106,6 +107,17 @@ def _whole_bytes(size: int, own: Layout, other: Layout, shape: tuple[int, ...], 
     return size
 
 
+def nests(step: ReshardStep, shape: tuple[int, ...], mesh: Mesh) -> bool:
+    """Say whether both ends of a step have as much padding in each dimension that both split."""
+    ends = step.src, step.dst
+    for dim in range(len(shape)):
+        pieces = [end.pieces(dim, mesh) for end in ends]
+        parts = [end.local_shape(shape, mesh)[dim] or 0 for end in ends]
+        if 1 not in pieces and parts[0] * pieces[0] != parts[1] * pieces[1]:
+            return False
+    return True
+
+
 def step_time_s(step: ReshardStep, shape: tuple[int, ...], resharder: Resharder) -> float:
     """Return the time of a step, written out a second time."""
     mesh, device = resharder.mesh, resharder.device
@@ -124,13 +136,14 @@ def step_time_s(step: ReshardStep, shape: tuple[int, ...], resharder: Resharder)
 
 
 def by_relaxation(
-    shape: tuple[int, ...], src: Layout, resharder: Resharder, blocks: BlocksOfDims
+    shape: tuple[int, ...], src: Layout, resharder: Resharder, others: SplitsOfDims
 ) -> dict[Layout, float]:
     """Return the shortest times from ``src``: Bellman and Ford's method, edge by edge."""
-    mesh, layouts = resharder.mesh, layouts_for(shape, resharder.mesh, blocks)
-    steps = [s for x in layouts for s in steps_from(x, len(shape), mesh, ALL, blocks)]
+    mesh, layouts = resharder.mesh, layouts_for(shape, resharder.mesh, others)
+    steps = [s for x in layouts for s in steps_from(x, len(shape), mesh, ALL, others)]
     steps += permutes(layouts, len(shape), mesh)
-    edges = [(s, step_time_s(s, shape, resharder)) for s in steps if fits(s.dst, shape, mesh)]
+    fitting = [s for s in steps if fits(s.dst, shape, mesh) and nests(s, shape, mesh)]
+    edges = [(s, step_time_s(s, shape, resharder)) for s in fitting]
     best = dict.fromkeys(layouts, math.inf) | {src: 0.0}
     changed = True
     while changed:
@@ -143,7 +156,7 @@ def by_relaxation(
 
 @pytest.mark.parametrize("name", ["cpu", "h200"])
 @pytest.mark.parametrize(
-    ("mesh", "shape", "blocks"),
+    ("mesh", "shape", "others"),
     [
         (Mesh((4,)), (8, 4096), {}),
         (Mesh((2, 2)), (4, 2, 8), {}),
@@ -151,18 +164,20 @@ def by_relaxation(
         (Mesh((2, 2, 2)), (8, 4), {}),
         (Mesh((4,)), (63, 4096), {}),
         (Mesh((2, 3)), (63, 36, 65), {}),
-        (Mesh((4,)), (63, 6144), {1: ((1, 1, 1), (4, 1, 1))}),
-        (Mesh((2, 2)), (24, 6144), {0: ((1, 1),), 1: ((4, 1, 1),)}),
+        (Mesh((4,)), (63, 6144), splits("S(1 of 3)", "S(1 of 4+1+1)")),
+        (Mesh((2, 2)), (63, 24), {}),
+        (Mesh((2, 3)), (768, 35), splits("S(0 in 12)", "S(1 in 7)")),
+        (Mesh((2, 2)), (24, 6144), splits("S(0 of 2)", "S(1 of 4+1+1)")),
     ],
     ids=str,
 )
 def test_nothing_is_faster(
-    mesh: Mesh, shape: tuple[int, ...], blocks: BlocksOfDims, name: str
+    mesh: Mesh, shape: tuple[int, ...], others: SplitsOfDims, name: str
 ) -> None:
     resharder = RESHARDERS[mesh, name]
-    layouts = layouts_for(shape, mesh, blocks)
+    layouts = layouts_for(shape, mesh, others)
     for src in layouts[::13]:
-        best = by_relaxation(shape, src, resharder, blocks)
+        best = by_relaxation(shape, src, resharder, others)
         for dst in layouts:
             path = resharder.path(shape, 4, src, dst)
             assert path.time_s == pytest.approx(best[dst], rel=1e-9)
@@ -186,7 +201,9 @@ def _held(step: ReshardStep, before: int, read: int, made: int, after: int) -> I
 
 def test_table_in_blocks_says_the_same_as_path() -> None:
     shape, resharder = (12, 3 << 12), RESHARDERS[Mesh((2, 2)), "h200"]
-    layouts = layouts_for(shape, resharder.mesh, {0: ((1, 1),), 1: ((1, 1, 1), (2, 1))})[::2]
+    layouts = layouts_for(shape, resharder.mesh, splits("S(0 of 2)", "S(1 of 3)", "S(1 of 2+1)"))[
+        ::2
+    ]
     time_s, transient_bytes = resharder.table(shape, 4, layouts, layouts)
     for (row, src), (column, dst) in itertools.product(enumerate(layouts), repeat=2):
         path = resharder.path(shape, 4, src, dst)

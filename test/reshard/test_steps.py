@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from reshard.simulator import run_step
+from reshard.simulator import run_step, splits
 
 from tensoropt.compiler.reshard.steps import (
-    BlocksOfDims,
     ReshardStep,
+    SplitsOfDims,
     layouts_of_rank,
     permutes,
     steps_from,
@@ -60,23 +60,23 @@ def naive_steps(src: Layout, dst: Layout) -> Iterator[ReshardStep]:
 
 
 @pytest.mark.parametrize(
-    ("mesh", "shape", "reductions", "blocks"),
+    ("mesh", "shape", "reductions", "others"),
     [
         (Mesh((2,)), (4,), ALL, {}),
         (Mesh((2, 2)), (4, 4), ALL, {}),
         (Mesh((2, 4)), (8, 8), ("sum",), {}),
         (Mesh((2, 2, 2)), (8, 8), ("max",), {}),
-        (Mesh((2, 2)), (12, 24), ("sum",), {0: ((1, 1, 1),), 1: ((2, 1), (1, 1))}),
+        (Mesh((2, 2)), (12, 24), ("sum",), splits("S(0 of 3)", "S(1 of 2+1)", "S(1 of 2)")),
     ],
     ids=str,
 )
 def test_offered_steps_are_exactly_the_right_ones(
-    mesh: Mesh, shape: tuple[int, ...], reductions: tuple[Reduction, ...], blocks: BlocksOfDims
+    mesh: Mesh, shape: tuple[int, ...], reductions: tuple[Reduction, ...], others: SplitsOfDims
 ) -> None:
-    layouts = layouts_of_rank(len(shape), mesh, reductions, blocks)
+    layouts = layouts_of_rank(len(shape), mesh, reductions, others)
     seen = set()
     for src in layouts:
-        offered = set(steps_from(src, len(shape), mesh, reductions, blocks))
+        offered = set(steps_from(src, len(shape), mesh, reductions, others))
         naive = (step for dst in layouts for step in naive_steps(src, dst))
         assert offered == {step for step in naive if is_right(step, mesh, shape)}
         seen |= {step.kind for step in offered}

@@ -21,13 +21,14 @@ MESH = (2, 3)
 PAIRS = [
     *itertools.product(["R", "S(0)", "S(1)"], repeat=2),
     *itertools.product(["R", "S(0 of 2)", "S(1 of 2+1)"], repeat=2),
+    *itertools.product(["R", "S(0 in 6)", "S(1 in 9)"], repeat=2),
 ]
 
 
 @pytest.mark.parametrize("texts", PAIRS)
 def test_cut_and_gather_are_inverse(texts: tuple[str, str]) -> None:
-    layout = parse_layout(texts, MESH)
     whole = np.arange(12 * 18 * 2).reshape(12, 18, 2)
+    layout = parse_layout(texts, MESH).for_shape(whole.shape)
     parts = {rank: layout.local_slice(whole, rank) for rank in range(6)}
     assert all(part.shape == layout.local_shape(whole.shape) for part in parts.values())
     for copy in range(layout.copies):
@@ -68,6 +69,17 @@ def test_padding_is_zeros_and_belongs_to_nothing() -> None:
     parts[2][32:] = -1
     assert layout.global_shape((34, 2)) == (100, 2)
     assert np.array_equal(gather_global(parts, layout), whole)
+
+
+def test_parts_have_whole_units() -> None:
+    layout = parse_layout(["S(0 in 5)", "R"], MESH).for_shape([20, 2])
+    whole = np.arange(40).reshape(20, 2) + 1
+    parts = {rank: layout.local_slice(whole, rank) for rank in layout.sources()}
+    assert [part.shape for part in parts.values()] == [(12, 2)] * 2
+    assert layout.real(parts[3], whole.shape, 3).shape == (8, 2) and not parts[3][8:].any()
+    assert np.array_equal(gather_global(parts, layout), whole)
+    with pytest.raises(UserError, match="0 does not divide into 2 parts of 5 units, got: 18"):
+        parse_layout(["S(0 in 5)", "R"], MESH).check([18, 2])
 
 
 def test_a_symbolic_size_has_no_padding() -> None:

@@ -40,18 +40,24 @@ def dtensor_document(module: ir.Module) -> dict[str, Any]:
 
 
 def _placements(tensors: Sequence[TensorEntry], mesh: Mesh) -> dict[str, list[_Made]]:
-    layouts = {tensor["name"]: Layout.parse(tensor["layout"]) for tensor in tensors}
-    return {
-        name: [placement_of(layout, axis, mesh) for axis in mesh.axes]
-        for name, layout in layouts.items()
-    }
+    found: dict[str, list[_Made]] = {}
+    for tensor in tensors:
+        layout = Layout.parse(tensor["layout"])
+        for dim in layout.padded_dims(tensor["shape"], mesh):
+            if len(layout.axes_splitting(dim)) > 1:  # DTensor cuts each part again, rounded up
+                raise UserError(
+                    f"--dtensor: '{tensor['name']}': expected a size that the axes divide, "
+                    f"got: {layout} of {tensor['shape'][dim]}"
+                )
+        found[tensor["name"]] = [placement_of(layout, axis, mesh) for axis in mesh.axes]
+    return found
 
 
 def placement_of(layout: Layout, axis: int, mesh: Mesh) -> _Made:
     """Return DTensor's placement on ``axis``.
 
-    Inputs, outputs and parameters of a plan are never partial. Raises `UserError` for blocks of
-    unequal sizes, which DTensor does not have.
+    Inputs, outputs and parameters of a plan are never partial. Raises `UserError` for units and
+    for blocks of unequal sizes, which DTensor does not have.
     """
     placement = layout.placements[axis]
     if placement.is_partial:
@@ -61,6 +67,8 @@ def placement_of(layout: Layout, axis: int, mesh: Mesh) -> _Made:
     axes = layout.axes_splitting(placement.dim)
     before = tuple(other for other in axes[: axes.index(axis)] if other > axis)
     blocks = len(placement.blocks) or 1
+    if placement.units:
+        raise UserError(f"--dtensor: expected parts of any size, got: {placement}")
     if set(placement.blocks) > {1}:
         raise UserError(f"--dtensor: expected blocks of equal sizes, got: {placement}")
     pieces = mesh.extent(before) * blocks
