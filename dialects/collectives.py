@@ -15,7 +15,6 @@ from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import MESH, AxisConstantOp
 from tensoropt.dialects.topt.keys import TOGETHER
 from tensoropt.runtime.layout.mesh import Mesh
-from tensoropt.runtime.layout.padding import part_of
 from tensoropt.runtime.support.collectives import COLLECTIVES, Settings
 
 if TYPE_CHECKING:
@@ -89,12 +88,13 @@ def fill_padding(
 ) -> ir.Value:
     """Return ``x`` with its padding along ``dim`` replaced by ``fill``.
 
-    ``axes`` split the ``size`` points of dimension ``dim`` into parts that do not divide it.
+    ``axes`` split the ``size`` points of dimension ``dim`` into parts with padding.
     """
     import numpy as np
 
     pieces, ones = mesh.extent(tuple(axes)), len(shape_of(x)) - dim - 1
-    part = part_of(size, pieces)
+    part = shape_of(x)[dim]
+    assert part is not None, "padding of a symbolic dimension"
     real = (np.arange(part * pieces) < size).reshape(pieces, part, *[1] * ones)
     return make.where(axis_constant(real, axes, make.location), x, make.scalar(fill, x))
 

@@ -8,13 +8,14 @@ from typing import ClassVar
 
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.layout.rule_text import name_factors
-from tensoropt.compiler.sharding.rule.blockings import Use, find_blocks
+from tensoropt.compiler.sharding.rule.blockings import Use, find_blocks, find_units
 from tensoropt.compiler.sharding.rule.blocks import rule_in_blocks, without_group_blocks
 from tensoropt.compiler.sharding.rule.describe import Descriptions
 from tensoropt.compiler.sharding.rule.files import user_rule
 from tensoropt.compiler.sharding.rule.op_info import MisfitError, OpInfo
 from tensoropt.compiler.sharding.rule.operand_checks import check_operands
 from tensoropt.compiler.sharding.rule.registry import rule_for
+from tensoropt.compiler.sharding.rule.units import rule_in_units
 from tensoropt.compiler.training.alternatives import steps
 from tensoropt.dialects import onnx
 from tensoropt.dialects.mlir import ir
@@ -32,9 +33,10 @@ class AddRulesPass(Pass):
     """Adds a sharding rule (`topt.rule`) to every `onnx` operation of a program.
 
     Rules of packed projections, as `[q | k | v]`, of joined channels and of groups have their
-    blocks. Existing rules are kept, so a user can write them by hand. Rules of `--rules` take
-    precedence over built-in rules. Operations inside regions get no rule, as they run unsplit.
-    Refuses operands that the operator's definition or ONNX Runtime does not accept. Linear in the
+    blocks, and rules along heads that a Reshape merges have their number. Existing rules are kept,
+    so a user can write them by hand. Rules of `--rules` take precedence over built-in rules.
+    Operations inside regions get no rule, as they run unsplit. Refuses operands that the
+    operator's definition or ONNX Runtime does not accept. Linear in the
     operations.
     """
 
@@ -50,7 +52,7 @@ class AddRulesPass(Pass):
             for function in steps(module).values():
                 ops = list(_without_rule(function))
                 rules = [self._rule(op, infos, known) for op in ops]
-                for op, rule in zip(ops, _in_blocks(function, ops, rules), strict=True):
+                for op, rule in zip(ops, _in_pieces(function, ops, rules), strict=True):
                     if rule not in written:
                         written[rule] = rule_attr(name_factors(rule))
                     op.attributes[keys.RULE.name] = written[rule]
@@ -76,10 +78,10 @@ def _without_rule(function: ir.Operation) -> Iterator[ir.Operation]:
             yield op
 
 
-def _in_blocks(
+def _in_pieces(
     function: ir.Operation, ops: Sequence[ir.Operation], rules: Sequence[tuple[OpInfo, Rule]]
 ) -> list[Rule]:
-    """Return the rules with the blocks of packed projections and joined rows.
+    """Return the rules with the blocks of packed projections and joined rows, and with units.
 
     A training step has no blocks of groups: its gradients and moments would need them too.
     """
@@ -104,9 +106,13 @@ def _in_blocks(
         own = [value in parameters for value in use.operands]
         if (any(own) and all(own)) or (_picks_matrices(use.info) and own[0]):
             parameters.update(use.results)
-    found = find_blocks(uses, parameters)
-    pairs = zip(uses, found, strict=True)
-    return [rule_in_blocks(u.info, u.rule, own) if own else u.rule for u, own in pairs]
+    found = list[Rule]()
+    for use, blocks, units in zip(
+        uses, find_blocks(uses, parameters), find_units(uses), strict=True
+    ):
+        rule = rule_in_blocks(use.info, use.rule, blocks) if blocks else use.rule
+        found.append(rule_in_units(use.info, rule, units) if units else rule)
+    return found
 
 
 def _picks_matrices(info: OpInfo) -> bool:

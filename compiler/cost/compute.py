@@ -165,10 +165,21 @@ def _measured_as(info: OpInfo) -> str:
 
 
 def _flops(rule: Rule, strategy: Strategy, mesh: Mesh) -> float:
-    """Return the floating-point operations of one rank."""
+    """Return the floating-point operations of one rank, with those on padding."""
     axes = zip(mesh.shape, strategy.roles, strict=True)
-    pieces = math.prod(extent for extent, role in axes if isinstance(role, (int, Joint)))
-    return rule.flops_per_point * rule.points / pieces
+    split: dict[int, int] = {}
+    together = 1
+    for extent, role in axes:
+        if isinstance(role, int):
+            split[role] = split.get(role, 1) * extent
+        elif isinstance(role, Joint):
+            together *= extent
+    flops = rule.flops_per_point * rule.points / (math.prod(split.values()) * together)
+    for number, pieces in split.items():
+        factor = rule.factors[number]
+        if factor.has_padding(pieces):
+            flops *= factor.part(pieces) * pieces / mean_of([factor.size])
+    return flops
 
 
 def _bytes(info: OpInfo, strategy: Strategy, mesh: Mesh) -> float:

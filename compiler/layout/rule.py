@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from tensoropt.compiler.layout.sizes import Size, mean_of
+from tensoropt.compiler.layout.sizes import Size, is_worth_units, mean_of
 from tensoropt.runtime.layout.layout import Blocks, Layout, Reduction
 from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.layout.padding import part_of
@@ -32,6 +32,7 @@ __all__ = [
     "Sections",
     "StepKind",
     "Strategy",
+    "Units",
 ]
 
 InnerKind = str
@@ -49,6 +50,9 @@ Sections = tuple[tuple[int, int, Blocks], ...]
 Minor = tuple[int, int, int]
 """A tensor, a dimension that merges two loops, and the factor of the minor one."""
 
+Units = tuple[tuple[int, int, int], ...]
+"""Units of dimensions: (tensor, dimension, number of units), sorted as sections."""
+
 Dims = tuple[int | None, ...]
 """The index of the factor of each tensor dimension; ``None`` if it is never split."""
 
@@ -63,7 +67,10 @@ class Factor:
     a reduction must not be summed over. Parts of fewer than ``least`` points are not offered. The
     last parts of a ``padded`` factor may be padded: the op of one rank may read anything there and
     may write anything there. A factor with ``blocks`` is split in these if every block divides,
-    else contiguously.
+    else contiguously. A factor with ``units`` consists of this number of equal runs of points. If
+    the number of pieces does not divide it, and padding is little (:func:`is_worth_units`), each
+    piece has whole units; else the units are ignored. A dimension of several merged loops has
+    padding only between units.
     """
 
     size: Size
@@ -72,12 +79,28 @@ class Factor:
     least: int = 1
     padded: bool = False
     blocks: Blocks = ()
+    units: int = 0
 
     def divides_in_blocks(self, pieces: int) -> bool:
         """Return whether the factor has blocks, and ``pieces`` divides each."""
         if not self.blocks or not isinstance(self.size, int):
             return False
         return self.size % (sum(self.blocks) * pieces) == 0
+
+    def is_in_units(self, pieces: int) -> bool:
+        """Return whether each of ``pieces`` has whole units, and the last pieces have padding."""
+        return self.units > 0 and is_worth_units(self.units, pieces)
+
+    def part(self, pieces: int) -> int:
+        """Return the points of one of ``pieces``, with padding; the size is known."""
+        assert isinstance(self.size, int), "the part of a symbolic dimension"
+        if self.is_in_units(pieces):
+            return self.size // self.units * part_of(self.units, pieces)
+        return part_of(self.size, pieces)
+
+    def has_padding(self, pieces: int) -> bool:
+        """Return whether the last of ``pieces`` have padding."""
+        return isinstance(self.size, int) and self.part(pieces) * pieces != self.size
 
 
 @dataclass(frozen=True)
@@ -159,8 +182,9 @@ class Rule:
     that merges the loops of its factor with a minor factor. The minor one is only split if
     each rank has one point of the major one. With ``sections`` too, for a block at each point of
     the major factor, it is also split in these blocks, unless the parts could be whole blocks.
-    Operands come first in the count of tensors. The work of the op in flops is ``flops_per_point``
-    times the product of the factor sizes.
+    ``merged`` has (tensor, dimension, units) of each dimension that merges a factor with others so
+    that each of its points is a unit. Operands come first in the count of tensors. The work of the
+    op in flops is ``flops_per_point`` times the product of the factor sizes.
     """
 
     factors: tuple[Factor, ...]
@@ -174,6 +198,7 @@ class Rule:
     inner: tuple[InnerStep, ...] = ()
     sections: Sections = ()
     minors: tuple[Minor, ...] = ()
+    merged: Units = ()
 
     def dim_of(self, tensor: int, factor: int) -> int | None:
         """Return the dimension of a tensor, operands first, that a factor splits, if any."""
@@ -202,22 +227,30 @@ class Rule:
         return tuple((*place, blocks) for place, blocks in sorted(own.items()))
 
     @cached_property
+    def units(self) -> Units:
+        """The (tensor, dimension, units) of each dimension along a factor with units."""
+        return tuple(
+            (tensor, dim, self.factors[number].units)
+            for tensor, dims in enumerate((*self.operands, *self.results))
+            for dim, number in enumerate(dims)
+            if number is not None and self.factors[number].units
+        )
+
+    @cached_property
     def points(self) -> int:
         """Product of the factor sizes, with the mean for an open size."""
         return mean_of(factor.size for factor in self.factors)
 
     @cached_property
-    def _reduced(self) -> tuple[tuple[int, int, int, int], ...]:
-        """Reduced dimensions with padding to fill: (operand, dimension, factor, size)."""
+    def _reduced(self) -> tuple[tuple[int, int, int], ...]:
+        """Reduced dimensions with padding to fill: (operand, dimension, factor)."""
         if not (self.localize is None or isinstance(self.localize, Filled)):
             return ()
         return tuple(
-            (operand, dim, number, factor.size)
+            (operand, dim, number)
             for operand, dims in enumerate(self.operands)
             for dim, number in enumerate(dims)
-            if number is not None
-            and (factor := self.factors[number]).reduction is not None
-            and isinstance(factor.size, int)
+            if number is not None and self.factors[number].reduction is not None
         )
 
     def filled(self, strategy: Strategy, mesh: Mesh) -> list[tuple[int, int, int]]:
@@ -228,8 +261,8 @@ class Rule:
         """
         return [
             (operand, dim, factor)
-            for operand, dim, factor, size in self._reduced
-            if size % mesh.extent(strategy.axes_of(factor))
+            for operand, dim, factor in self._reduced
+            if self.factors[factor].has_padding(mesh.extent(strategy.axes_of(factor)))
         ]
 
     def inner_steps(
@@ -261,19 +294,23 @@ class Rule:
                 yield inner, axes, round(inner.item_bytes * self._points(inner, strategy, mesh))
 
     def _has_padding(self, factors: Sequence[int], strategy: Strategy, mesh: Mesh) -> bool:
-        sizes = [(self.factors[f].size, mesh.extent(strategy.axes_of(f))) for f in factors]
-        return any(isinstance(size, int) and size % pieces for size, pieces in sizes)
+        return any(self.factors[f].has_padding(mesh.extent(strategy.axes_of(f))) for f in factors)
 
     def _points(self, inner: InnerStep, strategy: Strategy, mesh: Mesh) -> float:
         """Return the points of one rank's tensor; a symbolic size without a range counts as 1."""
-        sizes = ((f, mean_of([self.factors[f].size]) or 1) for f in inner.dims)
-        parts = [part_of(n, mesh.extent(strategy.axes_of(f))) for f, n in sizes]
+        parts = [_part(self.factors[f], mesh.extent(strategy.axes_of(f))) for f in inner.dims]
         if inner.most:
             parts[-1] = min(parts[-1], inner.most)
         # A joint axis divides the product of its factors once.
         again = (axis for axis in mesh.axes if _times(strategy.roles[axis], inner.dims) > 1)
         points = math.prod(parts) * mesh.extent(tuple(again))
         return points * _reached(strategy, mesh, inner) if inner.choices else points
+
+
+def _part(factor: Factor, pieces: int) -> int:
+    if isinstance(factor.size, int):
+        return factor.part(pieces) or 1
+    return part_of(mean_of([factor.size]) or 1, pieces)
 
 
 def _times(role: AxisRole, factors: Sequence[int]) -> int:

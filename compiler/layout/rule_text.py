@@ -3,15 +3,17 @@
 The map gives the factor of each dimension of each operand and result, ``_`` for none:
 ``(i, k), (k, j) -> (i, j)``. The factors follow: ``i=4``, ``k=? whole``, ``k=1024 sum``,
 ``h=14 least=3``, ``v=50257 padded``, and ``b=? mean=36 end=64 step=8`` for an open dimension.
-``n=2304 of 3`` has blocks; ``(j, n of 3) -> (j, n)`` has them in one tensor only. In ``(j, h g)``
-the factor ``g`` is minor to ``h`` in one dimension, and in ``(j, h g of 3)`` it may be split in
-blocks, one for each point of ``h``. An inner step is written
-``all_reduce over k of (i, j), 4 bytes``, followed by ``of 8 at most`` if it has at most 8 points of
-the last factor, by ``3 times`` if it runs several times, and by ``if padded`` or ``if unsplit`` if
-it only runs for parts with padding or if nothing splits the factors. ``all_to_all_rows over joint
-i, j of (i), 4 bytes per 2 choices`` runs over axes that split both factors, and sends a point to
-the ranks of two points of ``j``. A local step that runs in all strategies is written ``copy of (i,
-j), 4 bytes``.
+``n=2304 of 3`` has blocks; ``(j, n of 3) -> (j, n)`` has them in one tensor only. ``n=768 in 12``
+has units; in ``(j, h in 12) -> (j, h, _)`` each point of ``h`` is a unit of one dimension. In
+``(j, h g)`` the factor ``g`` is minor to ``h`` in one dimension, and in ``(j, h g of 3)`` it may be
+split in blocks, one for each point of ``h``.
+
+An inner step is written ``all_reduce over k of (i, j), 4 bytes``, followed by ``of 8 at most`` if
+it has at most 8 points of the last factor, by ``3 times`` if it runs several times, and by ``if
+padded`` or ``if unsplit`` if it only runs for parts with padding or if nothing splits the factors.
+``all_to_all_rows over joint i, j of (i), 4 bytes per 2 choices`` runs over axes that split both
+factors, and sends a point to the ranks of two points of ``j``. A local step that runs in all
+strategies is written ``copy of (i, j), 4 bytes``.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from tensoropt.compiler.layout.rule import (
     Minor,
     Rule,
     Sections,
+    Units,
 )
 from tensoropt.compiler.layout.sizes import Open, Size, read_open
 from tensoropt.compiler.support.errors import UserError, did_you_mean
@@ -43,11 +46,13 @@ __all__ = ["NamedRule", "RuleText", "factor_name", "name_factors", "read_rule"]
 
 _NAME = r"[A-Za-z]\w*"
 _BLOCKS = r"[1-9]\d{0,8}(?:\+[1-9]\d{0,8})+|[1-9]\d{0,2}"
-_DIM = re.compile(rf"(\w+)(?: (?!of )({_NAME}))?(?: of ({_BLOCKS}))?")
+_UNITS = r"[1-9]\d{0,8}"
+_DIM = re.compile(rf"(\w+)(?: (?!of |in )({_NAME}))?(?: of ({_BLOCKS})| in ({_UNITS}))?")
 _GROUP = re.compile(r"\(\s*([^()]*?)\s*\)")
 _SIDE = re.compile(r"\s*(?:\([^()]*\)\s*(?:,\s*\([^()]*\)\s*)*)?")
 _FACTOR = re.compile(
     rf"({_NAME})(?:=(\d{{1,18}}|\?))?(?: (mean=\d+ end=\d+ step=\d+))?(?: of ({_BLOCKS}))?"
+    rf"(?: in ({_UNITS}))?"
     r"(?: (whole))?(?: (sum|max|min))?(?: least=(\d{1,18}))?"
     r"(?: (padded))?"
 )
@@ -124,6 +129,7 @@ class NamedRule:
         words += [self.names[own] for *where, own in self.rule.minors if (*where,) == place]
         blocks = (own for *where, own in self.rule.sections if (*where,) == place)
         words += [f"of {blocks_text(own)}" for own in blocks]
+        words += [f"in {units}" for *where, units in self.rule.merged if (*where,) == place]
         return " ".join(words)
 
     def _inner_text(self, step: InnerStep) -> str:
@@ -151,6 +157,7 @@ def _factor_text(name: str, factor: Factor) -> str:
     words = [f"{name}={factor.size if isinstance(factor.size, int) else '?'}"]
     words += [str(factor.size)] if isinstance(factor.size, Open) else []
     words += [f"of {blocks_text(factor.blocks)}"] if factor.blocks else []
+    words += [f"in {factor.units}"] if factor.units else []
     words += [] if factor.can_split else ["whole"]
     words += [factor.reduction] if factor.reduction else []
     words += [f"least={factor.least}"] if factor.least != 1 else []
@@ -165,7 +172,7 @@ def read_rule(text: RuleText) -> NamedRule:
     """
     factors = _factors(text.factors)
     names = {name: number for number, name in enumerate(factors)}
-    operands, results, sections, minors = _map(text.map, names)
+    operands, results, sections, minors, merged = _map(text.map, names)
     for number in (*text.additive, *itertools.chain(*text.linear)):
         if not 0 <= number < len(operands):
             raise UserError(
@@ -187,6 +194,7 @@ def read_rule(text: RuleText) -> NamedRule:
         inner=tuple(_inner(step, names) for step in text.inner),
         sections=sections,
         minors=minors,
+        merged=merged,
     )
     return NamedRule(rule, tuple(factors))
 
@@ -198,14 +206,17 @@ def _factors(texts: Sequence[str]) -> dict[str, Factor]:
         match = _FACTOR.fullmatch(text)
         if match is None:
             raise UserError(
-                "has a wrong factor, expected <name>=<size> [of <blocks>] [whole] [sum|max|min] "
-                f"[least=<n>] [padded], got: '{text}'"
+                "has a wrong factor, expected <name>=<size> [of <blocks>] [in <units>] [whole] "
+                f"[sum|max|min] [least=<n>] [padded], got: '{text}'"
             )
         if match[1] in found:
             raise UserError(f"has a factor twice, expected each once, got: '{match[1]}'")
-        blocks, reduction = read_blocks(match[4] or "1"), cast("Reduction | None", match[6])
-        least, padded = int(match[7] or 1), bool(match[8])
-        found[match[1]] = Factor(_size(match), not match[5], reduction, least, padded, blocks)
+        blocks, units = read_blocks(match[4] or "1"), int(match[5] or 0)
+        reduction = cast("Reduction | None", match[7])
+        least, padded = int(match[8] or 1), bool(match[9])
+        found[match[1]] = Factor(
+            _size(match), not match[6], reduction, least, padded, blocks, units
+        )
     return found
 
 
@@ -217,8 +228,11 @@ def _size(match: re.Match[str]) -> Size:
 
 def _map(
     text: str, names: Mapping[str, int]
-) -> tuple[tuple[Dims, ...], tuple[Dims, ...], Sections, tuple[Minor, ...]]:
-    """Return the factor of each dimension of operands and results, blocks, and minor factors."""
+) -> tuple[tuple[Dims, ...], tuple[Dims, ...], Sections, tuple[Minor, ...], Units]:
+    """Return the factor of each dimension of operands and results, and their other marks.
+
+    These are blocks, minor factors and units.
+    """
     sides = text.split("->")
     if len(sides) != 2 or not all(_SIDE.fullmatch(side) for side in sides):
         raise UserError(f"has a wrong map, expected (i, k), (k, j) -> (i, j), got: '{text}'")
@@ -232,7 +246,8 @@ def _map(
     ]
     blocks = ((tensor, dim, read_blocks(m[3])) for tensor, dim, m in found if m[3])
     minors = tuple((tensor, dim, _number(m[2], names)) for tensor, dim, m in found if m[2])
-    return operands, results, tuple(own for own in blocks if own[2]), minors
+    units = tuple((tensor, dim, int(m[4])) for tensor, dim, m in found if m[4])
+    return operands, results, tuple(own for own in blocks if own[2]), minors, units
 
 
 def _tensors(side: str, names: Mapping[str, int]) -> Iterator[Dims]:

@@ -18,6 +18,7 @@ __all__ = [
     "ever_pads",
     "is_power_of_two",
     "is_worth_padding",
+    "is_worth_units",
     "largest",
     "mean_of",
     "pads_little",
@@ -26,6 +27,9 @@ __all__ = [
 
 _LITTLE = 32
 """Padding of at most 1/32 of the points of a dimension counts as little."""
+
+_UNITS = 5
+"""From this number of units on, one may be padding on a power of two of ranks."""
 
 _OPEN = re.compile(r"(?:(.*) )?mean=(\d{1,18}) end=(\d{1,18}) step=(\d{1,18})")
 
@@ -89,16 +93,30 @@ def end_of(sizes: Iterable[Size]) -> int:
     return math.prod(size.end if isinstance(size, Open) else _size_or_one(size) for size in sizes)
 
 
-def is_worth_padding(size: int, pieces: int, samples: Collection[int]) -> bool:
-    """Return whether the search offers the padded split of ``size`` into ``pieces``.
+def is_worth_padding(size: int, pieces: int, axes: int, samples: Collection[int]) -> bool:
+    """Return whether the search offers the padded split of ``size`` into ``pieces`` by ``axes``.
 
     If ``pieces`` is a power of two, most dimensions divide, and others are offered only with little
     padding: images of 7 x 7 pixels on 64 devices would otherwise multiply the size of the tables.
-    Batch sizes (``samples``) are exempt, because splitting the batch has no substitute.
+    So are all dimensions that several axes split. Batch sizes (``samples``) are exempt, because
+    splitting the batch has no substitute.
     """
     if not can_pad(size, pieces):
         return False
-    return pads_little(size, pieces) or size in samples or not is_power_of_two(pieces)
+    has_substitute = axes > 1 or is_power_of_two(pieces)
+    return not has_substitute or pads_little(size, pieces) or size in samples
+
+
+def is_worth_units(units: int, pieces: int) -> bool:
+    """Return whether ``pieces`` that do not divide the ``units`` of a dimension have whole units.
+
+    On a power of two of ranks, one of a few units may be padding: of 5 heads on 2.
+    """
+    if units % pieces == 0 or not can_pad(units, pieces):
+        return False
+    padding = part_of(units, pieces) * pieces - units
+    little = max(units // _LITTLE, min(1, units // _UNITS))
+    return padding <= little or not is_power_of_two(pieces)
 
 
 def pads_little(size: int, pieces: int) -> bool:

@@ -24,6 +24,8 @@ def option_classes(graph: Graph) -> list[int]:
             own = Same(node.rule), len(node.operands)
         elif isinstance(node, Argument):
             own = not private.isdisjoint(node.results), node.state == "gradient", node.is_fed
+        if not isinstance(node, Op):
+            own = own, *(graph.splits.get(v, ()) for v in touched if v is not None)
         pinned = index in whole, graph.conditions.get(index, ())
         found.append(graph.intern((type(node), own, pinned, *infos)))
     return found

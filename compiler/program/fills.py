@@ -13,7 +13,6 @@ from tensoropt.compiler.cost.compute import local_bytes
 from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.program.graph import Graph, Node, Op
 from tensoropt.runtime.layout.mesh import Mesh
-from tensoropt.runtime.layout.padding import part_of
 
 __all__ = ["Fill", "Mask", "fills_of", "is_folded", "most_bytes"]
 
@@ -76,7 +75,9 @@ def _fill(graph: Graph, node: Node, strategy: Strategy, mesh: Mesh, operand: int
     assert info is not None, f"{node.name}: what is filled has a shape"
     size, axes = info.sizes[dim], layout.axes_splitting(dim)
     assert isinstance(size, int), f"{node.name}: the padding of a symbolic dimension"
-    mask = Mask(axes, size, len(info.sizes) - dim - 1, part_of(size, mesh.extent(axes)))
+    (part,) = layout.local_shape(info.sizes, mesh)[dim : dim + 1]
+    assert isinstance(part, int)
+    mask = Mask(axes, size, len(info.sizes) - dim - 1, part)
     return Fill(operand, local_bytes(info, layout, mesh), mask)
 
 

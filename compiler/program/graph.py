@@ -16,7 +16,7 @@ from tensoropt.compiler.layout.sizes import is_worth_padding
 from tensoropt.compiler.program.pins import Conditions
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 from tensoropt.dialects.mlir import ir
-from tensoropt.runtime.layout.layout import Blocks
+from tensoropt.runtime.layout.layout import Placement, split
 from tensoropt.runtime.support.drawing import RANDOM
 
 _PARTS = {"forward": 0, "recompute": 1, "backward": 1, "update": 2}
@@ -26,7 +26,7 @@ PARTS = len({*_PARTS.values()})
 __all__ = [
     "PARTS",
     "Argument",
-    "DimBlocks",
+    "DimSplits",
     "Graph",
     "Node",
     "Op",
@@ -38,8 +38,8 @@ __all__ = [
 
 _T = TypeVar("_T")
 
-DimBlocks = tuple[tuple[int, Blocks], ...]
-"""The blocks of dimensions of a tensor."""
+DimSplits = tuple[Placement, ...]
+"""The splits of dimensions of a tensor in blocks or between units."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -247,21 +247,23 @@ class Graph:
         return frozenset(size for size in first if isinstance(size, int))
 
     @cached_property
-    def blocks(self) -> dict[int, DimBlocks]:
-        """The blocks of the dimensions of each value that has any, by the rules of its ops."""
-        found: dict[int, dict[int, Blocks]] = {}
+    def splits(self) -> dict[int, DimSplits]:
+        """The splits of each value in blocks or between units, by the rules of its ops."""
+        found: dict[int, dict[int, Placement]] = {}
         for node in self.nodes:
-            if isinstance(node, Op) and node.rule.has_blocks:
+            if isinstance(node, Op) and (node.rule.has_blocks or node.rule.units):
                 values = (*node.operands[: len(node.rule.operands)], *node.results)
-                for tensor, dim, own in node.rule.blocks:
+                own = [(tensor, split(dim, blocks)) for tensor, dim, blocks in node.rule.blocks]
+                own += [(tensor, split(dim, (), units)) for tensor, dim, units in node.rule.units]
+                for tensor, placement in own:
                     value = values[tensor]
                     if value is not None:
-                        found.setdefault(value, {}).setdefault(dim, own)
-        return {value: tuple(sorted(own.items())) for value, own in found.items()}
+                        found.setdefault(value, {}).setdefault(placement.dim, placement)
+        return {value: tuple(own[dim] for dim in sorted(own)) for value, own in found.items()}
 
-    def pads(self, size: int, pieces: int) -> bool:
+    def pads(self, size: int, pieces: int, axes: int) -> bool:
         """Return whether a search splits ``size`` into ``pieces`` that do not divide it."""
-        return is_worth_padding(size, pieces, self.samples)
+        return is_worth_padding(size, pieces, axes, self.samples)
 
     @property
     def trains(self) -> bool:

@@ -8,14 +8,14 @@ from functools import lru_cache, partial
 from tensoropt.compiler.layout.layouts import fits
 from tensoropt.compiler.layout.mesh import grouped
 from tensoropt.compiler.layout.rule import Rule, Strategy
-from tensoropt.compiler.layout.sizes import is_worth_padding
-from tensoropt.compiler.program.graph import Argument, DimBlocks, Graph, Node, Op
+from tensoropt.compiler.layout.sizes import is_worth_padding, is_worth_units
+from tensoropt.compiler.program.graph import Argument, DimSplits, Graph, Node, Op
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 from tensoropt.compiler.sharding.rule.strategies import strategies
 from tensoropt.runtime.layout.layout import PARTIAL_SUM, REPLICATE, Layout, Placement, split
 from tensoropt.runtime.layout.mesh import Mesh
 
-__all__ = ["in_blocks", "node_options", "op_options", "stored", "stored_layouts"]
+__all__ = ["node_options", "op_options", "split_as", "stored", "stored_layouts"]
 
 
 def stored(layout: Layout) -> Layout:
@@ -28,7 +28,7 @@ def stored_layouts(
     info: TensorInfo | None,
     mesh: Mesh,
     samples: frozenset[int],
-    blocks: DimBlocks = (),
+    splits: DimSplits = (),
     *,
     is_sum: bool = False,
 ) -> tuple[Layout, ...]:
@@ -36,7 +36,8 @@ def stored_layouts(
 
     A sum of gradients (``is_sum``) may also be partial. ``samples`` are the numbers of samples of
     the program (:func:`is_worth_padding`). Axes split a dimension in the order of the mesh, except
-    in a few layouts, which come last. A dimension with ``blocks`` is split in these if they divide.
+    in a few layouts, which come last. A dimension is split as in ``splits`` if its blocks divide or
+    its units are worth their padding.
     """
     if info is None:
         return (Layout.replicated(mesh),)
@@ -44,16 +45,27 @@ def stored_layouts(
     if is_sum:
         options.append(PARTIAL_SUM)
     layouts = map(Layout, grouped(mesh, [options] * len(mesh.shape)))
-    fitting = [layout for layout in layouts if _is_worth(layout, info, mesh, samples)]
+    fitting = [
+        layout
+        for layout in layouts
+        if _is_worth(split_as(layout, splits, info, mesh), info, mesh, samples, splits)
+    ]
     every = dict.fromkeys((*fitting, *_turned(fitting, info, mesh)))
-    return tuple(in_blocks(layout, blocks, info, mesh) for layout in every)
+    return tuple(split_as(layout, splits, info, mesh) for layout in every)
 
 
-def in_blocks(layout: Layout, blocks: DimBlocks, info: TensorInfo, mesh: Mesh) -> Layout:
-    """Return ``layout`` with each dimension that is split in its ``blocks``, if they divide."""
-    for dim, own in blocks:
-        found = layout.in_blocks(dim, own)
-        layout = found if fits(found, info.sizes, mesh) else layout
+def split_as(layout: Layout, splits: DimSplits, info: TensorInfo, mesh: Mesh) -> Layout:
+    """Return ``layout`` with its split dimensions split as in ``splits``.
+
+    Only blocks that divide are taken, and units that are worth their padding.
+    """
+    for own in splits:
+        if own.units and own.units != info.sizes[own.dim]:
+            is_worth = is_worth_units(own.units, layout.pieces(own.dim, mesh))
+            layout = layout.in_units(own.dim, own.units) if is_worth else layout
+        elif own.blocks:
+            found = layout.in_blocks(own.dim, own.blocks)
+            layout = found if fits(found, info.sizes, mesh) else layout
     return layout
 
 
@@ -74,11 +86,21 @@ def _turned(layouts: Sequence[Layout], info: TensorInfo, mesh: Mesh) -> Iterator
                 yield fitting[0]
 
 
-def _is_worth(layout: Layout, info: TensorInfo, mesh: Mesh, samples: frozenset[int]) -> bool:
+def _is_worth(
+    layout: Layout, info: TensorInfo, mesh: Mesh, samples: frozenset[int], splits: DimSplits
+) -> bool:
+    """Return whether ``layout`` fits a tensor and is worth its padding."""
     if not fits(layout, info.sizes, mesh):
         return False
-    padded = ((info.sizes[d], layout.pieces(d, mesh)) for d in layout.padded_dims(info.sizes, mesh))
-    return all(isinstance(n, int) and is_worth_padding(n, own, samples) for n, own in padded)
+    units = {own.dim: own.units for own in splits if own.units}
+    for dim in layout.padded_dims(info.sizes, mesh):
+        size, pieces = info.sizes[dim], layout.pieces(dim, mesh)
+        axes = sum(mesh.shape[axis] > 1 for axis in layout.axes_splitting(dim))
+        is_in_units = dim in units and is_worth_units(units[dim], pieces)
+        assert isinstance(size, int), "padding of a symbolic dimension"
+        if not is_in_units and not is_worth_padding(size, pieces, axes, samples):
+            return False
+    return True
 
 
 def _divides(layout: Layout, info: TensorInfo, mesh: Mesh) -> bool:
@@ -88,7 +110,7 @@ def _divides(layout: Layout, info: TensorInfo, mesh: Mesh) -> bool:
 def node_options(graph: Graph, node: Node, mesh: Mesh, *, whole: bool) -> tuple[Strategy, ...]:
     """Return the strategies of ``node`` on ``mesh``; if ``whole``, only the replicated strategy.
 
-    An argument or result may have any stored layout, but inputs have no padding and no blocks.
+    An argument or result may have any stored layout, but inputs have no padding, blocks or units.
     """
     if isinstance(node, Op):
         offered = op_options(node.rule, len(node.operands), mesh, graph.samples)
@@ -102,16 +124,16 @@ def node_options(graph: Graph, node: Node, mesh: Mesh, *, whole: bool) -> tuple[
         if whole:
             return (Strategy((), (), (Layout.replicated(mesh),)),)
         info = graph.values[node.results[0]].info
-        blocks = () if node.is_fed else graph.blocks.get(node.results[0], ())
+        splits = () if node.is_fed else graph.splits.get(node.results[0], ())
         is_sum = node.state == "gradient"
-        layouts = stored_layouts(info, mesh, graph.samples, blocks, is_sum=is_sum)
+        layouts = stored_layouts(info, mesh, graph.samples, splits, is_sum=is_sum)
         if info is not None and node.is_fed:
             layouts = tuple(x for x in layouts if _divides(x, info, mesh))
         return tuple(Strategy((), (), (x,)) for x in layouts)
     operand = node.operands[0]
     info = None if operand is None else graph.values[operand].info
-    blocks = () if operand is None else graph.blocks.get(operand, ())
-    return tuple(Strategy((), (x,), ()) for x in stored_layouts(info, mesh, graph.samples, blocks))
+    splits = () if operand is None else graph.splits.get(operand, ())
+    return tuple(Strategy((), (x,), ()) for x in stored_layouts(info, mesh, graph.samples, splits))
 
 
 @lru_cache(maxsize=4096)

@@ -42,6 +42,18 @@ def rule_problem(
                 f"has wrong blocks of two merged factors, expected one for each point of "
                 f"{named.names[number]}, got: {blocks_text(blocks)}"
             )
+    for number, factor in enumerate(rule.factors):
+        if factor.units and (not isinstance(factor.size, int) or factor.size % factor.units):
+            return (
+                f"has a factor that its units do not divide, expected a multiple of "
+                f"{factor.units}, got: {named.names[number]}={factor.size}"
+            )
+    for tensor, dim, units in rule.merged:
+        number = (*rule.operands, *rule.results)[tensor][dim]
+        if number is None or not units == rule.factors[number].units == rule.factors[number].size:
+            return (
+                f"has {units} units in a dimension, expected the units and the size of its factor"
+            )
     return _side_problem(named, "operand", rule.operands, operands) or _side_problem(
         named, "result", rule.results, results
     )

@@ -48,3 +48,16 @@ func.func private @blocks_of_merged_factors(%x: tensor<4x24xf32>) -> tensor<4x24
   } : (tensor<4x24xf32>) -> tensor<4x24xf32>
   return %0 : tensor<4x24xf32>
 }
+
+// CHECK-LABEL: func.func private @units
+func.func private @units(%x: tensor<4x24xf32>) -> tensor<4x6x4xf32> {
+  // CHECK: topt.rule = #topt.rule<"(i, j) -> (i, j)", ["i=4", "j=24 in 6 padded"], {}>
+  %0 = "onnx.Relu"(%x) {
+    topt.rule = #topt.rule<"(i, j) -> (i, j)", ["i=4", "j=24 in 6 padded"], {}>
+  } : (tensor<4x24xf32>) -> tensor<4x24xf32>
+  // CHECK: topt.rule = #topt.rule<"(i, j in 6) -> (i, j, _)", ["i=4", "j=6 in 6"], {}>
+  %1 = "onnx.my.ops.Cut"(%0) {
+    topt.rule = #topt.rule<"(i, j in 6) -> (i, j, _)", ["i=4", "j=6 in 6"], {}>
+  } : (tensor<4x24xf32>) -> tensor<4x6x4xf32>
+  return %1 : tensor<4x6x4xf32>
+}

@@ -17,7 +17,7 @@ func.func @near_factor(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
 // -----
 
 func.func @factor(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
-  // expected-error@+1 {{'onnx.Relu' op topt.rule has a wrong factor, expected <name>=<size> [of <blocks>] [whole] [sum|max|min] [least=<n>] [padded], got: 'j=8 split'}}
+  // expected-error@+1 {{'onnx.Relu' op topt.rule has a wrong factor, expected <name>=<size> [of <blocks>] [in <units>] [whole] [sum|max|min] [least=<n>] [padded], got: 'j=8 split'}}
   %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(i, j) -> (i, j)", ["i=4", "j=8 split"], {}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
   return %0 : tensor<4x8xf32>
 }
@@ -161,7 +161,23 @@ func.func @blocks_of_factor_and_dimension(%x: tensor<4x8xf32>) -> tensor<4x8xf32
 // -----
 
 func.func @blocks_that_are_none(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
-  // expected-error@+1 {{'onnx.Relu' op topt.rule has a wrong factor, expected <name>=<size> [of <blocks>] [whole] [sum|max|min] [least=<n>] [padded], got: 'j=8 of 0'}}
+  // expected-error@+1 {{'onnx.Relu' op topt.rule has a wrong factor, expected <name>=<size> [of <blocks>] [in <units>] [whole] [sum|max|min] [least=<n>] [padded], got: 'j=8 of 0'}}
   %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(i, j) -> (i, j)", ["i=4", "j=8 of 0"], {}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %0 : tensor<4x8xf32>
+}
+
+// -----
+
+func.func @units_that_do_not_divide(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  // expected-error@+1 {{'onnx.Relu' op topt.rule has a factor that its units do not divide, expected a multiple of 3, got: j=8}}
+  %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(i, j) -> (i, j)", ["i=4", "j=8 in 3"], {}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %0 : tensor<4x8xf32>
+}
+
+// -----
+
+func.func @units_of_a_dimension(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  // expected-error@+1 {{'onnx.Relu' op topt.rule has 4 units in a dimension, expected the units and the size of its factor}}
+  %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(i, j in 4) -> (i, j in 4)", ["i=4", "j=8 in 4"], {}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
   return %0 : tensor<4x8xf32>
 }

@@ -10,14 +10,16 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import pytest
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from tensoropt.compiler.cli.opt import main
 from tensoropt.compiler.exporter.standard.dtensor import placement_of
 from tensoropt.compiler.layout.mesh import axis_names
 from tensoropt.compiler.reshard.steps import layouts_of_rank
+from tensoropt.runtime.layout.layout import Layout, split
 from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.layout.mesh_layout import MeshLayout
+from tensoropt.runtime.support.errors import UserError
 
 torch = pytest.importorskip("torch")
 
@@ -57,7 +59,7 @@ def _parts(said: dict[str, Any], rank: int, whole: Arrays) -> Arrays:
 
 def test_dtensor_has_every_order_of_axes_and_equal_blocks() -> None:
     mesh = Mesh((2, 3, 2))
-    layouts = {str(x): x for x in layouts_of_rank(2, mesh, (), {1: ((1, 1),)})}
+    layouts = {str(x): x for x in layouts_of_rank(2, mesh, (), {1: [split(1, (1, 1))]})}
     whole = {name: np.arange(24 * 24).reshape(24, 24) for name in layouts}
     said = {
         "mesh": {"shape": list(mesh.shape), "dim_names": list(axis_names(mesh.axes))},
@@ -70,6 +72,28 @@ def test_dtensor_has_every_order_of_axes_and_equal_blocks() -> None:
         for name, part in _parts(said, rank, whole).items():
             wanted = MeshLayout(mesh, layouts[name]).part_of(whole[name], rank)
             np.testing.assert_array_equal(part, wanted, err_msg=name)
+
+
+def test_dtensor_has_no_units() -> None:
+    with pytest.raises(UserError, match=r"expected parts of any size, got: S\(0 in 5\)"):
+        placement_of(Layout.parse(["S(0 in 5)"]), 0, Mesh((2,)))
+
+
+def test_axes_of_dtensor_divide_a_dimension(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It cuts each part again and rounds up, which is another split of 63 words."""
+    weight = numpy_helper.from_array(np.zeros((8, 63), np.float32), "w")
+    ends = [helper.make_tensor_value_info(n, 1, [4, m]) for n, m in (("x", 8), ("y", 63))]
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    graph = helper.make_graph([node], "g", ends[:1], ends[1:], [weight])
+    opset = [helper.make_opsetid("", 20)]
+    model = helper.make_model(graph, opset_imports=opset, ir_version=10)
+    onnx.save(model, tmp_path / "m.onnx")
+    flags = ["--mesh", "2x2", "--pin", "w=S(1)", "--dtensor", str(tmp_path / "placements.json")]
+    assert main([str(tmp_path / "m.onnx"), *flags]) == 1
+    wanted = "--dtensor: 'w': expected a size that the axes divide, got: [S(1), S(1)] of 63"
+    assert capsys.readouterr().err.endswith(f"error: {wanted}\n")
 
 
 def test_ranks_of_pytorch_have_the_parts_of_a_plan(tmp_path: Path) -> None:

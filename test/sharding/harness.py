@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from sharding.spmd import run_spmd
 
+from tensoropt.compiler.layout import sizes
 from tensoropt.compiler.layout.layouts import fits
-from tensoropt.compiler.layout.rule import Rule, Sections, Strategy
+from tensoropt.compiler.layout.rule import Factor, Rule, Sections, Strategy
 from tensoropt.compiler.layout.rule_text import name_factors
 from tensoropt.compiler.layout.sizes import Open
 from tensoropt.compiler.program import options
@@ -25,6 +26,7 @@ from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import rule_for
 from tensoropt.compiler.sharding.rule.strategies import strategies
+from tensoropt.compiler.sharding.rule.units import Counts, rule_in_units, takes_units
 from tensoropt.dialects import onnx as views
 from tensoropt.dialects.build import tensor_type
 from tensoropt.dialects.context import context
@@ -52,9 +54,9 @@ class Case:
     of those that are ``onnx.Constant``. ``results`` says which results are there. ``symbolic``
     and ``symbolic_results`` list (index, dimension) pairs whose size the types do not tell. All
     dimensions of the size ``opened`` are open, but known to be multiples of it, and equal.
-    ``pads``: only strategies that pad are tried. ``blocks`` are those of its dimensions; with
-    any, only strategies in blocks are tried. ``expected`` are the results of an operator that ONNX
-    Runtime does not have.
+    ``pads``: only strategies that pad are tried. ``blocks`` are those of its dimensions, ``units``
+    the (factor, number of units) of its rule; with any, only strategies in these are tried.
+    ``expected`` are the results of an operator that ONNX Runtime does not have.
     """
 
     op_type: str
@@ -69,6 +71,7 @@ class Case:
     opened: int = 0
     pads: bool = False
     blocks: Sections = ()
+    units: Counts = ()
     expected: Sequence[Array] = ()
 
     @property
@@ -122,9 +125,9 @@ def check(
     Floats may differ by ``rtol``, or by ``atol`` of the largest value (of 1, if none is larger);
     all else must be equal. With ``opens``, the same once more where all dimensions of the size of
     the first one are open, by the strategies that split these. And once more where sizes may have
-    any padding, by the strategies that pad, and where all dimensions have two blocks, by those
-    that are in blocks. Fails with the strategy and the local function; raises `NotRunnableError`
-    if there is nothing to compare with.
+    any padding, by the strategies that pad, and where all dimensions have two blocks, or a few
+    units, by those that are in blocks or units. Fails with the strategy and the local function;
+    raises `NotRunnableError` if there is nothing to compare with.
     """
     trial = _tried(case, mesh_shape, rtol, atol, seed)
     if not case.blocks and (halves := _halves(trial.info, trial.rule)):
@@ -132,6 +135,9 @@ def check(
     with any_padding():
         if any(map(trial.pads, strategies(rule_for(trial.info), trial.mesh))):
             _tried(replace(case, pads=True), mesh_shape, rtol, atol, seed)
+        info, rule = trial.info, rule_for(trial.info)
+        if not case.blocks and not case.units and (units := _few_units(info, rule)):
+            _tried(replace(case, units=units), mesh_shape, rtol, atol, seed)
     opened = _first_size(case)
     if opens and opened > 1:
         _tried(replace(case, opened=opened), mesh_shape, rtol, atol, seed)
@@ -143,6 +149,17 @@ def _halves(info: OpInfo, rule: Rule) -> Sections:
     numbers = [n for n in range(len(rule.factors)) if passes_on(info, rule, n)]
     places = sorted(place for number in numbers for place in places_of(rule, number))
     return tuple((tensor, dim, (1, 1)) for tensor, dim in places)
+
+
+def _few_units(info: OpInfo, rule: Rule) -> Counts:
+    """Return a number of units for each factor that may have any: one unit for most."""
+    numbers = (n for n in range(len(rule.factors)) if takes_units(info, rule, n))
+    sizes = ((n, rule.factors[n].size) for n in numbers)
+    return tuple(
+        (n, next(units for units in (3, 5, 7, 1) if size % units == 0))
+        for n, size in sizes
+        if isinstance(size, int)
+    )
 
 
 def local_functions(case: Case, mesh_shape: tuple[int, ...]) -> list[str]:
@@ -157,13 +174,13 @@ def local_functions(case: Case, mesh_shape: tuple[int, ...]) -> list[str]:
 def any_padding() -> Iterator[None]:
     """Let every size be padded, by as many points as it has."""
     held, known = padding._PADDING, (rule_for, options.op_options, options.stored_layouts)
-    padding._PADDING = 1
+    units, padding._PADDING, sizes._UNITS = sizes._UNITS, 1, 1
     for cached in known:
         cached.cache_clear()
     try:
         yield
     finally:
-        padding._PADDING = held
+        padding._PADDING, sizes._UNITS = held, units
         for cached in known:
             cached.cache_clear()
 
@@ -187,6 +204,8 @@ def _tried(case: Case, mesh_shape: tuple[int, ...], rtol: float, atol: float, se
             if case.pads and not trial.pads(strategy):
                 continue
             if case.blocks and not _has_blocks(strategy):
+                continue
+            if case.units and not trial.has_units(strategy):
                 continue
             function = trial.localize(strategy)
             try:
@@ -220,6 +239,7 @@ class _Trial:
         self.op, self.expected = self._build_whole()
         self.info = describe(self.op, case.versions)
         self.rule = rule_in_blocks(self.info, rule_for(self.info), case.blocks)
+        self.rule = rule_in_units(self.info, self.rule, case.units)
         _check_written(self.op, self.rule)
         self.strategies = strategies(self.rule, mesh)
 
@@ -232,9 +252,13 @@ class _Trial:
 
     def pads(self, strategy: Strategy) -> bool:
         """Say whether a factor has padding."""
-        cut = {n: self.mesh.extent(strategy.axes_of(n)) for n in range(len(self.rule.factors))}
-        both = ((f.size, cut[n]) for n, f in enumerate(self.rule.factors))
-        return any(isinstance(size, int) and size % pieces for size, pieces in both)
+        pieces = [self.mesh.extent(strategy.axes_of(n)) for n in range(len(self.rule.factors))]
+        return any(map(Factor.has_padding, self.rule.factors, pieces))
+
+    def has_units(self, strategy: Strategy) -> bool:
+        """Say whether the parts of a factor have whole units."""
+        pieces = [self.mesh.extent(strategy.axes_of(n)) for n in range(len(self.rule.factors))]
+        return any(map(Factor.is_in_units, self.rule.factors, pieces))
 
     def _build_whole(self) -> tuple[ir.Operation, list[Array | None]]:
         case = self.case

@@ -99,6 +99,21 @@ def _attention(b: int, s: int, h: int, d: int, **_: int) -> tuple[Network, list[
     return g, [g.op("MatMul", y, g.weight(h * d, h * d)), k]
 
 
+def _heads(b: int, s: int, h: int, d: int, **_: int) -> tuple[Network, list[str]]:
+    """Heads behind a Reshape of each projection, and rows that merge the batch with tokens."""
+    g, wide = Network(x=(b, s, h * d)), h * d
+    q, k, v = (g.op("MatMul", "x", g.weight(wide, wide)) for _ in range(3))
+    apart = g.stored(np.array([0, 0, h, d]))
+    v = g.op("Add", v, g.weight(wide))
+    q, k, v = (g.op("Transpose", g.op("Reshape", p, apart), perm=[0, 2, 1, 3]) for p in (q, k, v))
+    scores = g.op("MatMul", q, g.op("Transpose", k, perm=[0, 1, 3, 2]))
+    y = g.op("Transpose", g.op("MatMul", g.op("Softmax", scores), v), perm=[0, 2, 1, 3])
+    y = g.op("MatMul", g.op("Reshape", y, g.stored(np.array([0, 0, wide]))), g.weight(wide, wide))
+    rows = g.op("Reshape", y, g.stored(np.array([-1, wide])))
+    rows = g.op("Relu", g.op("Gemm", rows, g.weight(wide, 2), g.weight(2)))
+    return g, [y, rows, g.op("Reshape", rows, g.stored(np.array([b, s, 2])))]
+
+
 def _convolution(b: int, h: int, d: int, n: int, s: int, **_: int) -> tuple[Network, list[str]]:
     """``h`` groups of ``d`` channels, over an image of ``s`` + 4 times ``n`` + 4."""
     c = h * d
@@ -163,7 +178,7 @@ def _packed(b: int, s: int, h: int, d: int, n: int, **_: int) -> tuple[Network, 
     return g, [g.op("MatMul", y, g.weight(4 * wide, n)), k]
 
 
-FAMILIES = [_perceptron, _attention, _packed, _convolution, _recurrent, _einsum, _quantized]
+FAMILIES = [_perceptron, _attention, _heads, _packed, _convolution, _recurrent, _einsum, _quantized]
 
 
 def _random_plan(path: Path, mesh: Mesh, seed: int) -> ir.Module:

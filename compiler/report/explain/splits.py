@@ -43,6 +43,7 @@ class Words:
             over = f"over {','.join(axis_names(axes))}"
             if placement.is_split:
                 each = f" in {len(placement.blocks)} blocks" if placement.blocks else ""
+                each = f" in {placement.units} units" if placement.units else each
                 texts.append(f"split by {self.dimension(value, placement.dim)}{each} {over}")
             else:
                 texts.append(f"as partial {_REDUCED[placement.reduction or 'sum']} {over}")

@@ -153,6 +153,7 @@ def _localize(local: LocalOp) -> list[ir.Value]:
     divided = local.divide_attributes(_HEADS, "q_num_heads", "kv_num_heads")
     own = info.attribute("q_num_heads")
     if own is not None:
-        pieces = local.pieces(_HEADS) * local.pieces(_QUERIES)
-        divided["q_num_heads"] = int_attr(int(own) // pieces)
+        each = int(own) // int(local.info.attribute("kv_num_heads"))
+        queries = each * local.part(_HEADS) // local.pieces(_QUERIES)
+        divided["q_num_heads"] = int_attr(queries)
     return local.clone(attributes=divided)

@@ -24,7 +24,6 @@ from tensoropt.compiler.sharding.rule.windows import count
 from tensoropt.dialects.build import ints_attr, tensor_type
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.opsets import SQUEEZE_OPERANDS_SINCE, WHERE_SINCE
-from tensoropt.runtime.layout.padding import part_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -161,7 +160,7 @@ def position(local: LocalOp, size: int, factor: int) -> ir.Value:
     negative = _compare(local, "Less", indices, scalar(local, 1, 0))
     wrapped = local.onnx("Add", [indices, scalar(local, 1, size)], indices.type)
     counted = where(local, negative, wrapped, indices)
-    starts = np.arange(pieces) * part_of(size, pieces)
+    starts = np.arange(pieces) * local.part(factor)
     start = local.axis_constant(starts.astype(_dtype(local, 1)), local.axes(factor))
     return local.onnx("Sub", [counted, start], indices.type)
 

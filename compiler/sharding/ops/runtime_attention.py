@@ -94,8 +94,8 @@ def _localize_grouped(local: LocalOp) -> list[ir.Value]:
     if sizes and local.pieces(_QUERIES) > 1:
         taken = {0: _own_queries(local, taken.get(0, local.operands[0]), sizes)}
     divided = local.divide_attributes(_HEADS, "num_heads", "kv_num_heads")
-    heads = int(local.info.attribute("num_heads"))
-    divided["num_heads"] = int_attr(heads // local.pieces(_HEADS) // local.pieces(_QUERIES))
+    each = int(local.info.attribute("num_heads")) // int(local.info.attribute("kv_num_heads"))
+    divided["num_heads"] = int_attr(each * local.part(_HEADS) // local.pieces(_QUERIES))
     return local.clone(taken, divided)
 
 

@@ -63,9 +63,10 @@ def region_maximum(info: OpInfo) -> Rule:
 
 
 def _regions(info: OpInfo, places: dict[int, int]) -> list[FactorMap]:
+    """Return the factors; a region in padding would name an image that does not exist."""
     space = range(2, len(info.result_shape()))
     return [
-        FactorMap(places, {0: 0}),
+        FactorMap(places, {0: 0}, padded=False),
         FactorMap({0: 1}, {0: 1}),
         *(FactorMap({}, {0: dim}, can_split=False) for dim in space),
     ]

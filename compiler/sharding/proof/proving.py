@@ -19,7 +19,6 @@ from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.strategies import strategies
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.runtime.layout.mesh import Mesh
-from tensoropt.runtime.layout.padding import part_of
 
 __all__ = ["MESHES", "Proof", "prove"]
 
@@ -107,7 +106,7 @@ def _make_neutral(
     for operand, dim, number in rule.filled(strategy, mesh):
         factor, axes = rule.factors[number], strategy.axes_of(number)
         assert isinstance(factor.size, int) and factor.reduction is not None
-        points = part_of(factor.size, mesh.extent(axes))
+        points = factor.part(mesh.extent(axes))
         for rank, part in enumerate(parts[operand]):
             # The last parts have fewer points that are not padding, or none.
             real = min(points, max(0, factor.size - points * mesh.linear(rank, axes)))

@@ -1,4 +1,4 @@
-"""Derivation of the blocks of dimensions, from the ops that cut or join them.
+"""Derivation of the blocks and the units of dimensions.
 
 All dimensions that ops pass on to each other form a group with the same blocks. Where a Split, a
 Slice or packed attention cuts a group that has columns of a product with parameters, the group is a
@@ -6,6 +6,8 @@ packed projection, and it consists of the blocks between the cuts. If Concat joi
 a product sums over the result, as over the channels of many CNNs, the result has blocks too. Parts
 of both, and tensors that are joined from them, may have blocks. The ops after a convolution of
 several groups have a block for each group. All other dimensions have none.
+
+The units of a group are the points that a Reshape merges with others: 12 heads of 64 elements.
 """
 
 from __future__ import annotations
@@ -18,16 +20,20 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from tensoropt.compiler.layout.rule import Rule, Sections
+from tensoropt.compiler.layout.sizes import ever_pads
 from tensoropt.compiler.sharding.rule.blocks import MOST_BLOCKS, Place, packed, passes_on, places_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
+from tensoropt.compiler.sharding.rule.units import Counts, merged_places, takes_units
 from tensoropt.runtime.layout.layout import Blocks
 
-__all__ = ["Use", "find_blocks"]
+__all__ = ["Use", "find_blocks", "find_units"]
 
 _ENDS = Fraction(0), Fraction(1)
 
 _Dim = tuple[int, int]
 """A value, and one of its dimensions."""
+
+_NO_DIM = (-1, -1)
 
 
 @dataclass(frozen=True)
@@ -97,8 +103,36 @@ def find_blocks(uses: Sequence[Use], parameters: Collection[int]) -> list[Sectio
     return [_sections(use, groups, blocks) for use in uses]
 
 
+def find_units(uses: Sequence[Use]) -> list[Counts]:
+    """Return the units of the factors of each op, for those that have any.
+
+    Several numbers in a group give their greatest common divisor: parts that have whole units of 4
+    have whole units of 12 and 16. Linear in the dimensions of all operands and results.
+    """
+    found = [
+        [n for n in range(len(use.rule.factors)) if takes_units(use.info, use.rule, n)]
+        for use in uses
+    ]
+    along = [(use, n) for use, own in zip(uses, found, strict=True) for n in own]
+    groups, units = _Groups(), dict[_Dim, int]()
+    for use, number in along:
+        groups.join([use.dim(place) for place in places_of(use.rule, number)])
+    for use, number in along:
+        size, group = use.rule.factors[number].size, groups.find_of(use, number)
+        if isinstance(size, int) and merged_places(use.info, use.rule, number):
+            units[group] = math.gcd(units.get(group, 0), size)
+    return [
+        tuple(
+            (n, count)
+            for n in own
+            if (count := units.get(groups.find_of(use, n), 0)) and ever_pads(count)
+        )
+        for use, own in zip(uses, found, strict=True)
+    ]
+
+
 class _Groups:
-    """Dimensions in groups that have the same blocks: a union-find."""
+    """Dimensions in groups that have the same blocks, or units: a union-find."""
 
     def __init__(self) -> None:
         self._parents: dict[_Dim, _Dim] = {}
@@ -113,9 +147,14 @@ class _Groups:
             self._parents[own] = dim
         return dim
 
+    def find_of(self, use: Use, number: int) -> _Dim:
+        """Return the group of the dimensions along a factor of an op."""
+        dims = (use.dim(place) for place in places_of(use.rule, number))
+        return self.find(next((dim for dim in dims if dim is not None), _NO_DIM))
+
     def join(self, dims: Sequence[_Dim | None]) -> None:
         """Put dimensions into one group."""
-        first, *rest = [self.find(dim) for dim in dims if dim is not None] or [(-1, -1)]
+        first, *rest = [self.find(dim) for dim in dims if dim is not None] or [_NO_DIM]
         for other in rest:
             self._parents[other] = first
 

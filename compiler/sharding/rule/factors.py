@@ -22,6 +22,7 @@ __all__ = [
     "axis_of",
     "kept_factors",
     "linear_in",
+    "may_pad",
     "present_factor",
     "rule_of",
 ]
@@ -76,19 +77,22 @@ class FactorMap:
             can_split = self.can_split and _can_split(sizes, counted=self.counted)
             if self.padded is None:
                 padded = copies and self.reduction is None and bool(self.results)
-        padded = padded and can_split and ever_pads(size) and self._may_pad(info)
-        return Factor(size, can_split, self.reduction, self.least, padded)
-
-    def _may_pad(self, info: OpInfo) -> bool:
-        """Return whether arbitrary padding is harmless: no indices, no integer divisors.
-
-        These are also the types that reshards can pad and unpad.
-        """
         tensors = [info.operands[index] for index in self.operands]
         tensors += [info.results[index] for index in self.results]
-        names = [tensor.dtype for tensor in tensors if tensor is not None]
-        allowed = _HARMLESS | _FILLED if self.fills else _HARMLESS
-        return info.standard_version >= _PAD_SINCE and allowed.issuperset(names)
+        padded = padded and can_split and ever_pads(size)
+        padded = padded and may_pad(info, tensors, fills=self.fills)
+        return Factor(size, can_split, self.reduction, self.least, padded)
+
+
+def may_pad(info: OpInfo, tensors: Iterable[TensorInfo | None], *, fills: bool = False) -> bool:
+    """Return whether arbitrary padding of ``tensors`` is harmless: no indices, no integer divisors.
+
+    These are also the types that reshards can pad and unpad. Integers are harmless if the op
+    ``fills`` their padding.
+    """
+    names = [tensor.dtype for tensor in tensors if tensor is not None]
+    allowed = _HARMLESS | _FILLED if fills else _HARMLESS
+    return info.standard_version >= _PAD_SINCE and allowed.issuperset(names)
 
 
 def _can_split(sizes: Sequence[Size], *, counted: bool) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tensoropt.compiler.layout.rule import Rule, Strategy
@@ -15,7 +15,6 @@ from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
 from tensoropt.runtime.layout.layout import Reduction
 from tensoropt.runtime.layout.mesh import Mesh
-from tensoropt.runtime.layout.padding import part_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,14 +61,11 @@ class LocalOp:
 
     def part(self, factor: int) -> int:
         """Return the number of points of ``factor``, of known size, on one rank, with padding."""
-        size = self.rule.factors[factor].size
-        assert isinstance(size, int), f"{self.op.name}: the part of a symbolic dimension"
-        return part_of(size, self.pieces(factor))
+        return self.rule.factors[factor].part(self.pieces(factor))
 
     def is_padded(self, factor: int) -> bool:
         """Return whether some ranks have padding along ``factor``."""
-        size = self.rule.factors[factor].size
-        return isinstance(size, int) and size % self.pieces(factor) != 0
+        return self.rule.factors[factor].has_padding(self.pieces(factor))
 
     def fill_padding(self, x: ir.Value, dim: int, factor: int, fill: float) -> ir.Value:
         """Return ``x`` with the padding of ``factor``, in dimension ``dim``, replaced by ``fill``.
@@ -78,9 +74,10 @@ class LocalOp:
         """
         if not self.is_padded(factor):
             return x
-        size = self.rule.factors[factor].size
-        assert isinstance(size, int), f"{self.op.name}: the padding of a symbolic dimension"
-        return fill_padding(self._build, x, dim, size, fill, self.axes(factor), self.mesh)
+        size, part = self.rule.factors[factor].size, shape_of(x)[dim]
+        assert isinstance(size, int) and part, f"{self.op.name}: padding of a symbolic dimension"
+        whole = size * part // self.part(factor)  # a dimension may merge the factor with others
+        return fill_padding(self._build, x, dim, whole, fill, self.axes(factor), self.mesh)
 
     def divide_attributes(self, factor: int, *names: str) -> dict[str, ir.Attribute]:
         """Return the integer attributes ``names`` divided by the pieces of ``factor``, rounded up.
@@ -89,8 +86,12 @@ class LocalOp:
         with padding. Omitted attributes are skipped.
         """
         attributes = {name: self.info.attribute(name) for name in names}
-        pieces = self.pieces(factor)
-        parts = {name: part_of(int(n), pieces) for name, n in attributes.items() if n is not None}
+        own, pieces = self.rule.factors[factor], self.pieces(factor)
+        parts = {
+            name: replace(own, size=int(n)).part(pieces)
+            for name, n in attributes.items()
+            if n is not None
+        }
         return {name: int_attr(part) for name, part in parts.items()}
 
     def local_result_shape(self, index: int = 0) -> tuple[int | None, ...]:

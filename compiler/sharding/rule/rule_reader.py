@@ -9,6 +9,7 @@ from tensoropt.compiler.layout.rule_text import NamedRule
 from tensoropt.compiler.sharding.rule.blocks import rule_in_blocks, without_group_blocks
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import rule_for
+from tensoropt.compiler.sharding.rule.units import rule_in_units
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
@@ -45,6 +46,9 @@ class RuleReader:
             written, own = self._parsed[attribute].rule, rule_for(info)
             if written.has_blocks:
                 own = rule_in_blocks(info, own, written.blocks)
+            units = ((number, factor.units) for number, factor in enumerate(written.factors))
+            if own_units := tuple(pair for pair in units if pair[1]):
+                own = rule_in_units(info, own, own_units)
             self._found[case] = _with_localize(written, own)
         return self._found[case]
 
@@ -67,7 +71,7 @@ def _allows_less(written: Rule, own: Rule) -> bool:
     """Return whether ``own``, with the same factors, allows everything that ``written`` allows."""
     if (written.operands, written.results) != (own.operands, own.results):
         return False
-    if written.minors != own.minors:
+    if (written.minors, written.merged) != (own.minors, own.merged):
         return False
     if written.sections not in (own.sections, without_group_blocks(own).sections):
         return False
@@ -83,7 +87,7 @@ def _allows_less(written: Rule, own: Rule) -> bool:
 def _splits_less(written: Factor, own: Factor) -> bool:
     if (written.size, written.reduction) != (own.size, own.reduction):
         return False
-    if written.blocks != own.blocks:
+    if (written.blocks, written.units) != (own.blocks, own.units):
         return False
     if written.padded and not own.padded:
         return False

@@ -29,11 +29,15 @@ __all__ = [
     "strategy_of_roles",
 ]
 
-Pads = Callable[[int, int], bool]
-"""Whether to split a size into a number of pieces that does not divide it, with padding."""
+Pads = Callable[[int, int, int], bool]
+"""Whether to split a size into a number of pieces that does not divide it, by a number of axes."""
 
 
-def strategies(rule: Rule, mesh: Mesh, pads: Pads = can_pad) -> tuple[Strategy, ...]:
+def _can_pad(size: int, pieces: int, axes: int) -> bool:
+    return can_pad(size, pieces)
+
+
+def strategies(rule: Rule, mesh: Mesh, pads: Pads = _can_pad) -> tuple[Strategy, ...]:
     """Return every distinct strategy that ``rule`` offers on ``mesh``; the first one replicates.
 
     ``pads`` decides which sizes may be padded; by default, the sizes that layouts can pad.
@@ -65,7 +69,7 @@ def placements(rule: Rule, role: AxisRole) -> tuple[list[Placement], list[Placem
 
 
 def strategy_of_roles(
-    rule: Rule, mesh: Mesh, roles: tuple[AxisRole, ...], pads: Pads = can_pad
+    rule: Rule, mesh: Mesh, roles: tuple[AxisRole, ...], pads: Pads = _can_pad
 ) -> Strategy | None:
     """Return the strategy with these roles, one per mesh axis, or ``None`` if it is not offered."""
     offered = is_grouped(mesh, roles) and _divides(rule, mesh, roles, pads)
@@ -101,18 +105,25 @@ def _matches(rule: Rule, role: AxisRole, axis: int, wanted: Strategy) -> bool:
     return all([own.placements[axis].plain for own in s] == placed for placed, s in sides)
 
 
-def _options(rule: Rule, extent: int, pads: Pads = can_pad) -> list[AxisRole]:
+def _options(rule: Rule, extent: int, pads: Pads = _can_pad) -> list[AxisRole]:
     """Return the roles of an axis of ``extent`` ranks; an axis of one rank has only ``None``."""
     if extent == 1:
         return [None]
     factors = enumerate(rule.factors)
-    splits = [index for index, own in factors if _cuts(own, extent) or _pads(own, extent, pads)]
+    splits = [index for index, own in factors if _splits(own, extent, 1, pads)]
     return [None, *splits, *rule.linear, *_joint(rule, splits)]
 
 
 def _joint(rule: Rule, splits: Sequence[int]) -> list[Joint]:
     """Return the groups of factors that an axis can split together, if it can split each."""
     return [group for group in rule.joint if set(group.factors) <= set(splits)]
+
+
+def _splits(factor: Factor, pieces: int, axes: int, pads: Pads) -> bool:
+    """Return whether ``axes`` can split ``factor`` into ``pieces``, padded or not."""
+    if factor.can_split and factor.is_in_units(pieces):
+        return factor.part(pieces) >= factor.least
+    return _cuts(factor, pieces) or _pads(factor, pieces, axes, pads)
 
 
 def _cuts(factor: Factor, pieces: int) -> bool:
@@ -126,23 +137,22 @@ def _cuts(factor: Factor, pieces: int) -> bool:
     return size % pieces == 0 and size // pieces >= factor.least
 
 
-def _pads(factor: Factor, pieces: int, pads: Pads) -> bool:
+def _pads(factor: Factor, pieces: int, axes: int, pads: Pads) -> bool:
     """Return whether ``factor`` can be split into ``pieces`` parts, the last of them padded."""
     size = factor.size
     if not factor.can_split or not factor.padded or not isinstance(size, int):
         return False
-    return pads(size, pieces) and part_of(size, pieces) >= factor.least
+    return pads(size, pieces, axes) and part_of(size, pieces) >= factor.least
 
 
-def _divides(rule: Rule, mesh: Mesh, roles: tuple[AxisRole, ...], pads: Pads = can_pad) -> bool:
-    """Return whether the axes that split each factor divide it, or a single axis pads it."""
+def _divides(rule: Rule, mesh: Mesh, roles: tuple[AxisRole, ...], pads: Pads = _can_pad) -> bool:
+    """Return whether the axes that split each factor divide it together, or pad it."""
     extents: dict[int, list[int]] = {}
     for extent, role in zip(mesh.shape, roles, strict=True):
-        for factor in _split_by(role):
+        for factor in _split_by(role) if extent > 1 else ():
             extents.setdefault(factor, []).append(extent)
     return _nests(rule, mesh, roles) and all(
-        _cuts(rule.factors[index], math.prod(own))
-        or (len(own) == 1 and _pads(rule.factors[index], own[0], pads))
+        _splits(rule.factors[index], math.prod(own), len(own), pads)
         for index, own in extents.items()
     )
 
@@ -164,7 +174,8 @@ def _nests(rule: Rule, mesh: Mesh, roles: tuple[AxisRole, ...]) -> bool:
                     return False
                 continue
             is_first = not axes or axes[-1] < roles.index(minor)
-            if not is_first or mesh.extent(tuple(axes)) != rule.factors[major].size:
+            pieces, factor = mesh.extent(tuple(axes)), rule.factors[major]
+            if not is_first or pieces != factor.size or factor.is_in_units(pieces):
                 return False
     return True
 
@@ -179,7 +190,8 @@ def _strategy(rule: Rule, roles: tuple[AxisRole, ...], mesh: Mesh) -> Strategy:
         for index in range(len(rule.results))
     )
     found = Strategy(roles, operands, results)
-    return _in_blocks(rule, found, mesh) if rule.has_blocks else found
+    found = _in_blocks(rule, found, mesh) if rule.has_blocks else found
+    return _in_units(rule, found, mesh) if rule.units else found
 
 
 def _in_blocks(rule: Rule, strategy: Strategy, mesh: Mesh) -> Strategy:
@@ -208,6 +220,23 @@ def _split_by(role: AxisRole) -> tuple[int, ...]:
     if isinstance(role, Joint):
         return role.factors
     return (role,) if isinstance(role, int) else ()
+
+
+def _in_units(rule: Rule, strategy: Strategy, mesh: Mesh) -> Strategy:
+    """Return ``strategy`` with the units of split dimensions, where their parts have whole units.
+
+    If a unit is one point, any part has whole units, and the layout does not mention them.
+    """
+    tensors, layouts = (*rule.operands, *rule.results), [*strategy.operands, *strategy.results]
+    for tensor, dim, units in rule.units:
+        number = tensors[tensor][dim]
+        assert number is not None, "a dimension in units runs along a factor"
+        factor = rule.factors[number]
+        is_plain = factor.size == units and (tensor, dim, units) not in rule.merged
+        if not is_plain and factor.is_in_units(mesh.extent(strategy.axes_of(number))):
+            layouts[tensor] = layouts[tensor].in_units(dim, units)
+    operands = len(rule.operands)
+    return Strategy(strategy.roles, tuple(layouts[:operands]), tuple(layouts[operands:]))
 
 
 def _operand_placement(rule: Rule, operand: int, role: AxisRole) -> Placement:
