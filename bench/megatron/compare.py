@@ -44,7 +44,7 @@ _TEXT = """\
 
 `make bench-megatron ARGS="FOLDER --write"`, after `bench/megatron/exports.py FOLDER`: {count}
 models of two layers, 1,024 wide, in float32 on {device} with {ranks} ranks. Texts have 1 to 1,024
-new tokens and up to 2,048 before them, neither of which is split; experts have up to 16 new tokens,
+new tokens and up to 2,048 before them, and neither is split; experts have up to 16 new tokens,
 because their exports copy matrices for each token. Pins state Megatron's plan: columns, then rows;
 attention and caches by heads; embeddings and scores by words.
 
