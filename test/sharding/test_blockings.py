@@ -93,7 +93,7 @@ def test_indices_of_a_new_dimension_are_blocks(path: Path) -> None:
         path,
     )
     assert "k=24 of 3" in found[0]
-    assert '"(i, j k of 3), (_) -> (i, j, k, _)"' in found[1]
+    assert '"(i, j k of 3 in 3), (_) -> (i, j, k, _)"' in found[1]
 
 
 @pytest.mark.parametrize("pick", ["Gather <axis = 0>", "GatherND"])
@@ -169,7 +169,7 @@ def test_ops_after_groups_have_blocks_unless_some_ranks_divide_both(
     own = [rule for rule in found if "(" in rule]
     assert "-> (i, j l of 3, " in own[0]
     assert (f"j={made} of 3 padded" in own[1]) == has
-    assert ("(_, i l of 3, j, k), (_) -> (_, i, l, j, k)" in own[2]) == has
+    assert ("(_, i l of 3 in 3, j, k), (_) -> (_, i, l, j, k)" in own[2]) == has
 
 
 @pytest.mark.parametrize(
