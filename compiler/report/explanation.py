@@ -263,8 +263,9 @@ class Change:
 class Neighbour:
     """The next point of the frontier in one direction, and its differences.
 
-    ``is_above_capacity`` if its process takes more memory than the device has. ``others`` counts
-    the ops outside ``changes`` that are split in another way.
+    ``split`` is its mesh in words, with its stages if it has several, and ``schedule`` the family
+    of their schedule. ``is_above_capacity`` if its process takes more memory than the device has.
+    ``others`` counts the ops outside ``changes`` that are split in another way.
     """
 
     index: int
@@ -277,6 +278,8 @@ class Neighbour:
     is_above_capacity: bool
     changes: tuple[Change, ...]
     others: int
+    split: str
+    schedule: str
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,13 @@ STAGES, BATCHES = 2, 4
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> to.Frontier:
+def model(tmp_path_factory: pytest.TempPathFactory) -> to.Model:
     gpt = Gpt(layers=6, width=64, heads=4, vocabulary=96, sequence=16, batch=2, dtype="float32")
-    model = to.load(gpt.build("gpt").save(tmp_path_factory.mktemp("gpt")))
+    return to.load(gpt.build("gpt").save(tmp_path_factory.mktemp("gpt")))
+
+
+@pytest.fixture(scope="module")
+def found(model: to.Model) -> to.Frontier:
     train = to.Training("softmax-cross-entropy:scores,labels", micro_batches=BATCHES)
     asked = {"stages": STAGES, "schedule": "zb-v", "search": "expert"}
     return model.frontier(4, device="h100", train=train, **asked)  # type: ignore[arg-type]
@@ -59,6 +63,15 @@ def test_the_text_has_a_line_per_stage(plan: Explanation) -> None:
     assert all(set(line) <= set("FBW.") and len(line) == 80 for line in drawn)
     assert drawn[0].startswith("F")
     assert drawn[1].startswith(".")
+
+
+def test_neighbours_have_other_stages_and_schedules(model: to.Model) -> None:
+    train = to.Training("softmax-cross-entropy:scores,labels", micro_batches=BATCHES)
+    found = model.frontier(4, device="h100", train=train, stages="auto", search="expert")  # type: ignore[arg-type]
+    lines = [line for point in found for line in point.explain().text().splitlines()]
+    near = [line for line in lines if line.startswith("the next ")]
+    assert any(", schedule " in line for line in near)
+    assert any(" stages of " in line for line in near)
 
 
 def test_the_page_has_the_tasks(found: to.Frontier, tmp_path: Path) -> None:

@@ -14,7 +14,12 @@ from tensoropt.compiler.report.explanation import (
     joined,
     splits_text,
 )
-from tensoropt.compiler.search.frontier.points import micro_batches_of, recompute_of
+from tensoropt.compiler.search.frontier.points import (
+    micro_batches_of,
+    recompute_of,
+    schedule_of,
+    split_name,
+)
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.runtime.layout.mesh import Mesh
 
@@ -55,6 +60,8 @@ def neighbour(other: FrontierPoint, groups: Groups) -> Neighbour:
         other.is_above_capacity,
         tuple(_change(rows, after) for rows in found.values()),
         others,
+        split_name(other),
+        schedule_of(other),
     )
 
 

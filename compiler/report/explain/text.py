@@ -19,7 +19,7 @@ from tensoropt.compiler.report.explanation import (
     Tensor,
 )
 from tensoropt.compiler.report.memory import BESIDE, memory_name
-from tensoropt.compiler.search.frontier.points import ABOVE_CAPACITY, mesh_name
+from tensoropt.compiler.search.frontier.points import ABOVE_CAPACITY, mesh_name, split_words
 from tensoropt.compiler.support.phases import STEP_PARTS
 from tensoropt.compiler.support.units import format_bytes, format_seconds
 from tensoropt.runtime.plan.pins import pins_lines
@@ -270,8 +270,12 @@ def _neighbour(plan: Explanation, other: Neighbour | None, which: str) -> Iterat
 
 def _other_mesh(plan: Explanation, other: Neighbour) -> str:
     texts = []
-    if other.mesh != plan.mesh:
-        texts.append(f"on mesh {mesh_name(other.mesh)}")
+    staged = plan.staged
+    count = 1 if staged is None else len(staged.stages)
+    if other.split != split_words(count, plan.mesh):
+        texts.append(f"on {'' if 'stages' in other.split else 'mesh '}{other.split}")
+    if other.schedule not in ("-", None if staged is None else staged.schedule):
+        texts.append(f"schedule {other.schedule}")
     if other.recompute != plan.recompute:
         texts.append(f"recomputing {other.recompute}")
     if other.micro_batches != plan.micro_batches:

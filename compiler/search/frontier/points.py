@@ -27,6 +27,7 @@ __all__ = [
     "recompute_of",
     "schedule_of",
     "split_name",
+    "split_words",
     "stages_of",
 ]
 
@@ -105,8 +106,12 @@ def schedule_of(point: Point) -> str:
 
 def split_name(point: Point) -> str:
     """Return the mesh of a point, with its stages if it has several: 4 stages of 2x4."""
-    stages = stages_of(point)
-    return f"{stages} stages of {mesh_name(point.mesh)}" if stages > 1 else mesh_name(point.mesh)
+    return split_words(stages_of(point), point.mesh)
+
+
+def split_words(stages: int, mesh: tuple[int, ...]) -> str:
+    """Return the mesh of each stage, with the number of stages if there are several."""
+    return f"{stages} stages of {mesh_name(mesh)}" if stages > 1 else mesh_name(mesh)
 
 
 _P = TypeVar("_P", bound=Point)
