@@ -19,10 +19,13 @@ from tensoropt.runtime.text.scheduling import Schedule, Text
 from tensoropt.runtime.text.shared_memory import SharedScores, reshard
 from tensoropt.runtime.text.steps import Caches, Steps
 
-__all__ = ["REPORT_S", "Texts", "open_program"]
+__all__ = ["LEAST_PREFIX", "REPORT_S", "Texts", "open_program"]
 
 REPORT_S = 0.005
 """Shortest interval between messages to the caller: waking it takes CPU time from a rank."""
+
+LEAST_PREFIX = 16
+"""Fewest tokens that are copied from the caches of another text instead of read."""
 
 
 def open_program(rank: Rank) -> Texts:
@@ -127,6 +130,7 @@ class Texts:
                 text = self._schedule.admit()
                 if text is None:
                     return
+                self._copy_prefix(text)
                 yield text.key, None
             size = self._read_chunk(text, left)
             left = None if left is None else left - max(size, 1)
@@ -139,6 +143,18 @@ class Texts:
                 self._join(text)
             if self._is_stopped:
                 return
+
+    def _copy_prefix(self, text: Text) -> None:
+        """Begin with the caches of the first tokens that a text of the batch has too.
+
+        A prefill plan has caches of its own, and several rows could not go on with many tokens.
+        """
+        found = self._schedule.find_prefix(text)
+        is_possible = self._reading is self._steps and self._steps.decoder.rows(1) == 1
+        if found is not None and found[1] >= LEAST_PREFIX and is_possible:
+            text.read = found[1]
+            caches = self._rows.copy(*found, text.room, self._joined)
+            self._prompt = self._steps, caches
 
     def _read_chunk(self, text: Text, most: int | None) -> int:
         """Read a part of a prompt, and return its size: 0 if the batch must read the rest.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +19,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Rows"]
 
-_Source = tuple[Caches, int]  # and the row of a text in it
+
+@dataclass(frozen=True)
+class _Source:
+    """The first ``count`` of the ``read`` tokens of a row."""
+
+    caches: Caches
+    row: int
+    read: int
+    count: int
 
 
 class Rows:
@@ -46,49 +55,60 @@ class Rows:
         """Forget all texts, and free their caches."""
         self._texts, self._caches = [], None
 
-    def _take(self, texts: Sequence[Text], sources: Mapping[Text, _Source]) -> Caches:
+    def copy(self, text: Text, count: int, room: int, joined: Mapping[Text, Caches]) -> Caches:
+        """Return caches of one row: the first ``count`` tokens of a text, with ``room``."""
+        caches, row = (
+            (joined[text], 0) if text in joined else (self._caches, self._texts.index(text))
+        )
+        assert caches is not None
+        return self._place(1, room, [_Source(caches, row, text.read, count)])
+
+    def _take(self, texts: Sequence[Text], sources: Mapping[Text, tuple[Caches, int]]) -> Caches:
         rows = self._steps.decoder.rows(len(texts))
         alone = sources[texts[0]][0]
         if len(texts) == 1 and texts[0] not in self._texts and alone.rows == rows:
             return alone
+        wanted = [_Source(*sources[text], text.read, text.read) for text in texts]
+        return self._place(rows, max(text.room for text in texts), wanted)
+
+    def _place(self, rows: int, room: int, sources: Sequence[_Source]) -> Caches:
+        """Return new caches, with tokens of the sources in the first rows."""
         found = Caches(rows)
         for cache in self._steps.decoder.caches:
-            found.placed[cache.past.name] = self._steps.place(
-                self._move(cache, rows, [(text, *sources[text]) for text in texts])
-            )
+            part = self._move(cache, rows, room, sources)
+            found.placed[cache.past.name] = self._steps.place(part)
         return found
 
-    def _move(self, cache: Cache, rows: int, sources: Sequence[tuple[Text, Caches, int]]) -> Array:
-        """Return this rank's part of a cache with the rows of these texts.
+    def _move(self, cache: Cache, rows: int, room: int, sources: Sequence[_Source]) -> Array:
+        """Return this rank's part of a cache with the tokens of the sources.
 
         If rows or tokens are split between ranks, the whole cache is arranged in shared memory.
         """
         layout = cache.past.layout
         is_whole = layout.pieces(cache.row_dim) > 1 or layout.pieces(cache.dim) > 1
         parts: dict[int, Array] = {}
-        for _, caches, _ in sources:
+        for caches in (source.caches for source in sources):
             if id(caches) not in parts:
                 part = self._steps.part(cache, caches)
                 parts[id(caches)] = gather(self._comm, part, layout) if is_whole else part
-        longest = max(text.room if cache.in_place else text.read for text, *_ in sources)
-        shape = self._steps.shape(cache, rows, longest)
-        first = parts[id(sources[0][1])]
+        size = room if cache.in_place else max(source.count for source in sources)
+        shape = self._steps.shape(cache, rows, size)
+        first = parts[id(sources[0].caches)]
         target = np.zeros(shape if is_whole else layout.local_shape(shape), first.dtype)
-        for row, (text, caches, old) in enumerate(sources):
-            source = parts[id(caches)]
-            target[_tokens(cache, row, text.read, longest)] = source[
-                _tokens(cache, old, text.read, source.shape[cache.dim])
-            ]
+        for row, source in enumerate(sources):
+            part = parts[id(source.caches)]
+            old = _tokens(cache, source.row, source.read, source.count, part.shape[cache.dim])
+            target[_tokens(cache, row, source.count, source.count, size)] = part[old]
         return layout.local_slice(target, self._comm.rank) if is_whole else target
 
 
-def _tokens(cache: Cache, row: int, count: int, room: int) -> tuple[slice | int, ...]:
-    """Return the index of the ``count`` tokens of a row, in a cache for ``room`` tokens.
+def _tokens(cache: Cache, row: int, read: int, count: int, size: int) -> tuple[slice | int, ...]:
+    """Return the index of the first ``count`` of ``read`` tokens of a row, in a cache of ``size``.
 
-    They come first in a cache that is updated in place, and last in one that grows.
+    Tokens come first in a cache that is updated in place, and last in one that grows.
     """
     index: list[slice | int] = [slice(None)] * len(cache.past.shape)
     index[cache.row_dim] = row
-    start = 0 if cache.in_place else room - count
+    start = 0 if cache.in_place else size - read
     index[cache.dim] = slice(start, start + count)
     return tuple(index)

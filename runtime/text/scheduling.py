@@ -7,7 +7,7 @@ chosen tokens, which are the same on all ranks, so their schedules agree without
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from tensoropt.runtime.text.sampling import Sampler
@@ -92,9 +92,24 @@ class Schedule:
         self.reading = text
         return text
 
+    def find_prefix(self, text: Text) -> tuple[Text, int] | None:
+        """Return the text of the batch that shares the most first tokens, and their number.
+
+        Only tokens in its caches count, and the last token of ``text`` does not. None if the batch
+        is empty.
+        """
+        found = [(other, _shared(text.tokens[:-1], other)) for other in self.rows]
+        return max(found, key=lambda pair: pair[1], default=None)
+
     def join(self) -> None:
         """Move the text that has read its prompt into the batch, unless it has ended."""
         assert self.reading is not None
         if not self.reading.has_ended:
             self.rows.append(self.reading)
         self.reading = None
+
+
+def _shared(tokens: Sequence[int], other: Text) -> int:
+    """Return the number of first tokens that are also in the caches of another text."""
+    most = min(len(tokens), other.read)
+    return next((n for n in range(most) if tokens[n] != other.tokens[n]), most)

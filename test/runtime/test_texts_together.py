@@ -157,6 +157,26 @@ def _memory_bytes(session: TextSession) -> int:
     return sum(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
+def test_a_prefix_is_read_once(family: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A prompt begins like that of a running text: a step reads the rest of it."""
+    model = family[0]
+    prefix = [5, 9, 2, 7] * 5
+    prompts = [(*prefix, 1), (*prefix, 3, 4), tuple(prefix), (*prefix[:15], 8, 8), (3, *prefix)]
+    with TextSession(plan_of(family, "heads"), threads=1, step_tokens=30) as session:
+        chosen: list[tuple[int, int | None]] = []
+        deliver = session._engine._deliver
+        monkeypatch.setattr(
+            session._engine, "_deliver", lambda pairs: chosen.extend(pairs) or deliver(pairs)
+        )
+        found = session.generate(prompts, max_tokens=8)
+    assert [list(one.tokens) for one in found] == [alone(model, p)[:8] for p in prompts]
+    # 30 tokens may be read before the first text gets its second token: 21 of its prompt, 2 and 1
+    # of the next prompts, and some of the fourth. Without copies, the second prompt takes the rest.
+    first = [n for n, (key, _) in enumerate(chosen) if key == chosen[0][0]]
+    admitted = [n for n, (_, token) in enumerate(chosen) if token is None]
+    assert admitted[3] < first[2]
+
+
 def test_a_long_prompt_delays_others_by_a_part(
     family: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,3 +285,14 @@ def test_the_end_of_a_text() -> None:
     ending.tokens[-1:] = []
     ending.tokens.append(7)
     assert ending.has_ended
+
+
+def test_the_longest_common_prefix() -> None:
+    schedule, new = Schedule(4), text(0, 0)
+    new.tokens = [1, 2, 3, 4]
+    assert schedule.find_prefix(new) is None
+    for tokens, read in (([1, 2, 9], 3), ([1, 2, 3, 4, 5], 5), ([1, 2, 3, 4], 2), ([9], 1)):
+        other = text(len(schedule.rows), 0)
+        other.tokens, other.read = tokens, read
+        schedule.rows.append(other)
+    assert schedule.find_prefix(new) == (schedule.rows[1], 3)
