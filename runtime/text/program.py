@@ -123,7 +123,9 @@ class Texts:
 
         Yields the admitted texts, and the first token of each text after its prompt.
         """
-        left = None if self._step_tokens is None else self._step_tokens - len(self._schedule.rows)
+        left = self._step_tokens
+        if left is not None:
+            left = max(1, left - len(self._schedule.rows))
         while left is None or left > 0:
             text = self._schedule.reading
             if text is None:
