@@ -197,11 +197,13 @@ def _with_fold(info: OpInfo, rule: Rule, fold: Fold, given: dict[Place, Blocks])
     major = sides[tensor][dim]
     if major is None or sides[fold.inner[0]][fold.inner[1]] is not None:
         return rule
-    minors = rule.minors
-    if math.gcd(len(blocks), size) == 1:  # no ranks divide both, so each has its factor
+    minors, apart = rule.minors, math.gcd(len(blocks), size) == 1  # no ranks divide both
+    factors[major] = replace(
+        factors[major], can_split=factors[major].can_split and apart, blocks=()
+    )
+    if apart:
         minors = tuple(sorted((*minors, (tensor, dim, len(factors)))))
     else:
-        factors[major] = replace(factors[major], can_split=False, blocks=())
         sides[outer][at], sides[tensor][dim] = None, len(factors)
     sides[fold.inner[0]][fold.inner[1]] = len(factors)
     operands = len(rule.operands)
