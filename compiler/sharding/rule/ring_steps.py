@@ -161,7 +161,7 @@ class Extents:
     def _chunk(self, score_bytes: int) -> InnerStep:
         """Return the memory of a block of scores in a turn of a ring.
 
-        If causal, the keys are half of a part: as many as the pairs of rows.
+        If causal, the keys are half of a part: one for each pair of rows.
         """
         dims, most = (*self._own, self.sequence), usual_rows(self.key + self.value)
         return InnerStep(self._ring, dims, score_bytes, "memory", most=most)
