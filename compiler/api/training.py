@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tensoropt.compiler.support.choices import check_known, whole_number
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.micro_batches import MOST, check_text, is_searched
 from tensoropt.compiler.training.spec import AUTO, RECOMPUTE, Optimizer, parse_patterns
-from tensoropt.runtime.support.kinds import number
 
 if TYPE_CHECKING:
     from tensoropt.compiler.planning.request import Request
@@ -165,10 +165,9 @@ def _patterns(given: str | Sequence[str]) -> str:
 
 def _real(what: str, given: object) -> float:
     """Return a number of any kind as a float, since the constants of a step are floats."""
-    try:
-        return number().read(given)
-    except ValueError as error:
-        raise UserError(f"{what}: {error}") from None
+    if isinstance(given, bool) or not isinstance(given, Real):
+        raise UserError(f"{what}: expected a number, got: {given!r}")
+    return float(given)
 
 
 def _checked(make: Callable[[], T]) -> T:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -82,10 +81,8 @@ def integer(low: int, high: int | None = None) -> Kind[int]:
     return Kind(f"a whole number from {low}{'' if high is None else f' to {high}'}", take, int)
 
 
-def number(low: float | None = None) -> Kind[float]:
-    """Return the kind of finite numbers from ``low``, or of all of them."""
-    if low is None:
-        return _real("a finite number", lambda value: True)
+def number(low: float) -> Kind[float]:
+    """Return the kind of finite numbers from ``low``."""
     return _real(f"a number from {low:g}", lambda value: value >= low)
 
 
@@ -105,7 +102,7 @@ def _real(expected: str, is_valid: Callable[[float], bool]) -> Kind[float]:
     def take(value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, Real):
             raise TypeError
-        if not (math.isfinite(value) and is_valid(float(value))):
+        if not is_valid(float(value)) or float(value) == float("inf"):
             raise ValueError
         return float(value)
 

@@ -85,7 +85,7 @@ def set_to(*path: str | int, value: Any) -> Callable[[Any], None]:
             "input 'x': layout shards dimension 2, expected one of 2 dimensions",
         ),
         (
-            set_to("outputs", 0, "layout", value=["S(1)", "S(1)"]),
+            set_to("outputs", 0, "layout", value=["R", "S(1 of 2)"]),
             "output 'y': dimension 1 does not divide into 2 parts, got: 5",
         ),
         (

@@ -139,7 +139,7 @@ def _localize(local: LocalOp) -> list[ir.Value]:
     if local.axes(_ROWS) and local.rule.operands[1].count(_ROWS):
         count, shared = _head_counts(info, 2 if len(info.shape(0)) == 3 else 1)
         each = count // shared // local.pieces(_QUERIES)
-        heads = Heads(shared // local.pieces(_HEADS), each)
+        heads = Heads(local.part(_HEADS), each)
         return [
             attend_in_ring(
                 local,

@@ -199,7 +199,7 @@ def _is_per_batch(info: OpInfo, mask: int) -> bool:
 def _localize_multi_head(local: LocalOp) -> list[ir.Value]:
     info = local.info
     if local.axes(_ROWS) and _ROWS in local.rule.operands[1]:
-        heads = int(info.attribute("num_heads")) // local.pieces(_HEADS)
+        heads = local.part(_HEADS)
         scale = float(info.attribute("scale", 0.0)) or None
         causal = bool(info.attribute("unidirectional", 0))
         return [attend_in_ring(local, Heads(heads, 1), _ROWS, scale=scale, causal=causal)]
