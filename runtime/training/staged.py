@@ -20,11 +20,9 @@ import numpy as np
 from tensoropt.runtime.device.provider import PlacedArray, Provider
 from tensoropt.runtime.plan.graphs import UPDATE, graph_name, work_graph
 from tensoropt.runtime.plan.stages import Stages
-from tensoropt.runtime.session.session import RankSession, training_session
 from tensoropt.runtime.stages.schedule import Task
 from tensoropt.runtime.support.dtypes import Array, dtype_of
 from tensoropt.runtime.support.errors import UserError
-from tensoropt.runtime.training.constants import constant_bytes
 from tensoropt.runtime.training.finite import FiniteCheck, all_finite
 from tensoropt.runtime.training.plan import TrainingPlan
 from tensoropt.runtime.training.state import Held
@@ -75,27 +73,11 @@ class StagedStep(Step):
         self, plan: TrainingPlan, state: Held, threads: int, comm: MPI.Comm, folder: Path | None
     ) -> None:
         assert plan.stages is not None
-        super().__init__(plan, state)
-        self._comm = comm
         self.stages: Stages = plan.stages
         self.stage, self._place = plan.stage(state.rank), plan.place(state.rank)
-        provider = state.provider
         update = graph_name(UPDATE, self.stage)
-        self._files: list[Path] = []
-        self.sessions: dict[str, RankSession] = {}
-        for name in plan.graphs(state.rank):
-            graph = plan.graph(state.rank, name)
-            file = None if folder is None else folder / graph.name
-            self._files.append(graph if file is None else file)
-            self.sessions[name] = training_session(
-                graph,
-                threads,
-                file,
-                provider=provider,
-                transient_bytes=plan.plan.transient_bytes,
-                fused=name == update,
-            )
-        self.update = self.sessions[update]
+        super().__init__(plan, state, plan.graphs(state.rank), update, threads, folder)
+        self._comm, provider = comm, state.provider
         self._passed = {own.name: number for number, own in enumerate(self.stages.passed)}
         self._readers = Counter(
             name for session in self.sessions.values() for name in session.inputs
@@ -142,15 +124,6 @@ class StagedStep(Step):
                         bind(name, arrays[name])
                     elif name not in self._passed and name not in self._inputs:
                         raise UserError(f"{plan.folder}: {graph} graph: unknown tensor '{name}'")
-
-    def constant_bytes(self) -> int:
-        """Return the bytes of the constants in the sessions, with folded ones."""
-        return sum(map(constant_bytes, self._files))
-
-    def nodes_on_cpu(self) -> int | None:
-        """Return the number of nodes that a device left to the CPU, None on the CPU itself."""
-        counts = [session.nodes_on_cpu() for session in self.sessions.values()]
-        return None if None in counts else sum(count or 0 for count in counts)
 
     def losses(
         self, seed: Callable[[int], int], batch: Callable[[int], Mapping[str, Array]]

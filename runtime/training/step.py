@@ -6,7 +6,7 @@ reads a state tensor is an ancestor of its writer, or is the writer itself, elem
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -30,13 +30,46 @@ _LARGE = 1 << 26  # bytes
 
 
 class Step:
-    """The scalars and the loss of a rank's training step, on the rank's device.
+    """The sessions, the scalars and the loss of a rank's training step, on the rank's device.
 
-    ``waited_s`` is the time in messages outside of the graphs.
+    ``sessions`` has the ``names`` of the graphs; the one called ``update`` fuses its operators.
+    ONNX Runtime writes its optimised graphs to ``folder``, if given. The graphs ``captured`` run as
+    CUDA graphs. ``waited_s`` is the time in messages outside of the graphs. Creates all sessions;
+    raises `UserError`, also for a graph that cannot be captured.
     """
 
-    def __init__(self, plan: TrainingPlan, state: Held) -> None:
+    def __init__(
+        self,
+        plan: TrainingPlan,
+        state: Held,
+        names: Sequence[str],
+        update: str,
+        threads: int,
+        folder: Path | None = None,
+        captured: Collection[str] = (),
+    ) -> None:
         self.plan, self.held = plan, state
+        graphs = {name: plan.graph(state.rank, name) for name in names}
+        # An optimised graph would include large weights, so it is not written then.
+        self._files = {
+            name: folder / graph.name
+            if folder is not None and constant_bytes(graph) <= _LARGE
+            else graph
+            for name, graph in graphs.items()
+        }
+        self.sessions: dict[str, RankSession] = {
+            name: training_session(
+                graph,
+                threads,
+                None if self._files[name] == graph else self._files[name],
+                provider=state.provider,
+                graphs=name in captured,
+                transient_bytes=plan.plan.transient_bytes,
+                fused=name == update,
+            )
+            for name, graph in graphs.items()
+        }
+        self.update = self.sessions[update]
         make = state.provider.zeros
         self.scalars = {h.name: make((), dtype_of(h.dtype)) for h in plan.hyper}
         self.loss = make((), dtype_of(plan.plan.outputs[0].dtype))
@@ -54,14 +87,23 @@ class Step:
         if any(gradient.accumulator is not None for gradient in self.plan.gradients):
             self.held.clear_gradients()
 
+    def constant_bytes(self) -> int:
+        """Return the bytes of the constants in the sessions.
+
+        Includes folded constants if a folder was given, which must still exist.
+        """
+        return sum(map(constant_bytes, self._files.values()))
+
+    def nodes_on_cpu(self) -> int | None:
+        """Return the number of nodes that a device left to the CPU, None on the CPU itself."""
+        counts = [session.nodes_on_cpu() for session in self.sessions.values()]
+        return None if None in counts else sum(count or 0 for count in counts)
+
 
 class TrainingStep(Step):
-    """The sessions of one rank and the arrays that they read and write.
+    """A rank's step without stages, and the arrays that it reads and writes.
 
-    ``batch`` and ``sums``, which accumulate gradients, are on the rank's device. ONNX Runtime
-    writes its optimised graphs to ``folder``, if given. The graphs with the roles ``captured`` run
-    as CUDA graphs. Creates both sessions; raises `UserError`, also for a graph that cannot be
-    captured.
+    ``batch`` and ``sums``, which accumulate gradients, are on the rank's device.
     """
 
     def __init__(
@@ -72,48 +114,19 @@ class TrainingStep(Step):
         folder: Path | None = None,
         captured: Collection[str] = (),
     ) -> None:
-        super().__init__(plan, state)
+        super().__init__(plan, state, ROLES, UPDATE, threads, folder, captured)
         make = state.provider.zeros
+        self.gradients = self.sessions[GRADIENTS]
         self.batch = {t.name: make(t.local_shape(), dtype_of(t.dtype)) for t in plan.plan.inputs}
         self.sums = {
             gradient.accumulator: state.gradients[gradient.tensor.name]
             for gradient in plan.gradients
             if gradient.accumulator is not None
         }
-        graphs = [plan.graph(state.rank, role) for role in ROLES]
-        # An optimised graph would include large weights, so it is not written then.
-        self._files = [
-            folder / graph.name if folder is not None and constant_bytes(graph) <= _LARGE else graph
-            for graph in graphs
-        ]
-        self.gradients, self.update = (
-            training_session(
-                graph,
-                threads,
-                None if file == graph else file,
-                provider=state.provider,
-                graphs=role in captured,
-                transient_bytes=plan.plan.transient_bytes,
-                fused=role == "update",
-            )
-            for role, graph, file in zip(ROLES, graphs, self._files, strict=True)
-        )
         read, written = {**self.batch, **self.sums}, {plan.loss_output: self.loss}
-        self._bind("gradients", self.gradients, read, written)
-        self._bind("update", self.update, state.gradients, {})
+        self._bind(GRADIENTS, self.gradients, read, written)
+        self._bind(UPDATE, self.update, state.gradients, {})
         self.gradients_are_finite = FiniteCheck(list(state.gradients.values()), state.provider)
-
-    def constant_bytes(self) -> int:
-        """Return the bytes of the constants in the sessions.
-
-        Includes folded constants if a folder was given, which must still exist.
-        """
-        return sum(map(constant_bytes, self._files))
-
-    def nodes_on_cpu(self) -> int | None:
-        """Return the number of nodes that a device left to the CPU, None on the CPU itself."""
-        counts = self.gradients.nodes_on_cpu(), self.update.nodes_on_cpu()
-        return None if None in counts else sum(count or 0 for count in counts)
 
     def _bind(
         self,
