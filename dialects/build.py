@@ -28,6 +28,7 @@ __all__ = [
     "shape_of",
     "sizes_of",
     "tensor_type",
+    "wide_type",
 ]
 
 # First opset in which a reduction takes its axes as an operand; 18 for all others.
@@ -72,6 +73,11 @@ def shape_of(x: ir.Value) -> list[int | None]:
 def sizes_of(x: ir.Value) -> list[int]:
     """Return the shape of a value as integers; 0 stands for a symbolic dimension."""
     return [size or 0 for size in shape_of(x)]
+
+
+def wide_type(kind: ir.Type) -> ir.Type:
+    """Return float32 if ``kind`` is too narrow for sums, otherwise ``kind``."""
+    return ir.F32Type.get() if isinstance(kind, ir.F16Type | ir.BF16Type) else kind
 
 
 def broadcast(a: Sequence[int | None], b: Sequence[int | None]) -> list[int | None]:
@@ -338,6 +344,10 @@ class Build:
             return self.onnx("Pad", [x], result, mode=mode, **attributes)
         operands = [x, self.constant(pads.reshape(-1)), self.scalar(fill, x)]
         return self.onnx("Pad", operands, result, mode=mode)
+
+    def wide(self, x: ir.Value) -> ir.Value:
+        """Return ``x`` in float32 if its type is too narrow for sums."""
+        return self.cast(x, wide_type(element_type(x)))
 
     def cast(self, x: ir.Value, element: ir.Type) -> ir.Value:
         """Return ``x`` cast to ``element``; ``x`` itself if it already has that element type."""

@@ -16,7 +16,6 @@ from tensoropt.dialects.topt import keys
 
 __all__ = ["build_loss"]
 
-_NARROW = ("FLOAT16", "BFLOAT16")
 _INDICES = ("INT64", "INT32")
 _ELEMENTS = {element.name: element for element in ELEMENTS}
 
@@ -36,8 +35,7 @@ def build_loss(make: Build, signature: Signature, loss: Loss) -> ir.Value:
     element = element_of(str(element_type(output)))
     if element is None or not element.is_float:
         raise _output_error(loss, output, "floating point numbers")
-    wide = make.cast(output, ir.F32Type.get()) if element.name in _NARROW else output
-    return _KINDS[loss.kind](make, signature, loss, wide)
+    return _KINDS[loss.kind](make, signature, loss, make.wide(output))
 
 
 def _output_error(loss: Loss, output: ir.Value, expected: str) -> UserError:

@@ -103,11 +103,11 @@ class Update:
 
     def _wide(self, w: ir.Value) -> ir.Value:
         """Return the gradient in float32 or wider; each use casts again, so no copy stays live."""
-        return _at_least_float32(self._builder(w), self._gradient(w))
+        return self._builder(w).wide(self._gradient(w))
 
     def _parameter(self, w: ir.Value, scalars: Scalars) -> None:
         signature, make, leader = self.signature, self._builder(w), self._leader(w)
-        wide, moments = _at_least_float32(make, w), {}
+        wide, moments = make.wide(w), {}
         for kind in MOMENTS[self.spec.optimizer.name]:
             moments[kind] = signature.state(w, kind, wide.type)
             signature.mark(moments[kind], keys.FOLLOWS.item(leader))
@@ -116,8 +116,3 @@ class Update:
         signature.replace(w, make.cast(new, element_type(w)), signature.number_of(w))
         for kind, old in moments.items():
             signature.replace(old, changed[kind], leader)
-
-
-def _at_least_float32(make: Marking, x: ir.Value) -> ir.Value:
-    narrow = ir.FloatType(element_type(x)).width < ir.F32Type.get().width
-    return make.cast(x, ir.F32Type.get()) if narrow else x

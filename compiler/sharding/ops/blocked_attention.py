@@ -126,7 +126,7 @@ def _localize_gradient(local: LocalOp) -> list[ir.Value]:
     make = Arithmetic(local)
     q, k, v, y, total, dy, *mask = local.operands
     attending, axes = Attending(make), _sequence(local)
-    change = make.mul(attending.wide(dy), attending.wide(y))
+    change = make.mul(make.wide(dy), make.wide(y))
     rows = [total, make.reduce("ReduceSum", change, [len(local.rule.results[0]) - 1]), dy]
     how = Ring(make, attending, axes) if axes else attending
     causal = local.info.attribute("causal", 0)

@@ -62,12 +62,6 @@ class Arithmetic(Build):
         count = math.prod(sizes) * self.local.mesh.extent(tuple(axes))
         return self.scaled(self.sum(x, dims, axes), 1.0 / count)
 
-    def wide(self, x: ir.Value) -> ir.Value:
-        """Return ``x`` as float32 if its type is too narrow for sums."""
-        element = element_of(str(element_type(x)))
-        narrow = element is not None and element.numpy in NARROW
-        return self.cast(x, ir.F32Type.get()) if narrow else x
-
     def as_result(self, x: ir.Value, index: int = 0) -> ir.Value:
         """Return ``x`` cast to the element type of result ``index`` of the op."""
         return self.cast(x, ir.RankedTensorType(self.local.result_types[index]).element_type)

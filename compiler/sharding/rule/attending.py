@@ -25,6 +25,7 @@ from tensoropt.dialects.build import (
     shape_of,
     sizes_of,
     tensor_type,
+    wide_type,
 )
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
@@ -48,10 +49,6 @@ _SHARE = 4
 
 _MOST_BLOCKS = 32
 """Blocks of one attention at most: each is a few nodes of the graph."""
-
-
-_WIDE_BITS = 32
-"""Bits of the narrowest type in which scores are added."""
 
 
 class Part(NamedTuple):
@@ -100,12 +97,9 @@ def attend_long(
 ) -> ir.Value:  # fmt: skip
     """Return a long attention of static sizes as one op, which a rank expands."""
     *lead, rows, _ = sizes_of(q)
-    element = element_of(str(element_type(q)))
-    assert element is not None
-    wide = ir.F32Type.get() if element.bits < _WIDE_BITS else element_type(q)
     kinds = [
         tensor_type([*lead, rows, sizes_of(v)[-1]], element_type(q)),
-        tensor_type([*lead, rows, 1], wide),
+        tensor_type([*lead, rows, 1], wide_type(element_type(q))),
     ]
     masks = [] if mask is None else [mask]
     attributes = {"causal": int_attr(int(causal))}
@@ -175,10 +169,10 @@ class Attending:
         make, scores = self.make, self._scores(q, k, mask)
         last = len(shape_of(scores)) - 1
         weights = make.unary("Softmax", scores)
-        largest = self.wide(make.reduce("ReduceMax", scores, [last]))
-        share = make.unary("Log", self.wide(make.reduce("ReduceMax", weights, [last])))
+        largest = self.make.wide(make.reduce("ReduceMax", scores, [last]))
+        share = make.unary("Log", self.make.wide(make.reduce("ReduceMax", weights, [last])))
         y = make.matmul(make.cast(weights, element_type(v)), v)
-        return Part(self.wide(y), make.sub(largest, share))
+        return Part(self.make.wide(y), make.sub(largest, share))
 
     def sees(self, part: Part, q: ir.Value) -> ir.Value:
         """Return bools of the rows of ``part`` that see any key, for queries like ``q``."""
@@ -192,12 +186,6 @@ class Attending:
         y = make.add(a.y, make.mul(make.unary("Sigmoid", more), make.sub(b.y, a.y)))
         rest = make.unary("Softplus", make.unary("Neg", make.unary("Abs", more)))
         return Part(y, make.add(make.binary("Max", a.total, b.total), rest))
-
-    def wide(self, x: ir.Value) -> ir.Value:
-        """Return ``x`` as float32 if its type is narrower."""
-        element = element_of(str(element_type(x)))
-        narrow = element is not None and element.bits < _WIDE_BITS
-        return self.make.cast(x, ir.F32Type.get()) if narrow else x
 
     def all_gradients(
         self, q: ir.Value, k: ir.Value, v: ir.Value, rows: Sequence[ir.Value],
@@ -240,14 +228,14 @@ class Attending:
         """Return the gradients of attention to all keys, in one block."""
         make, own = self.make, element_type(v)
         total, delta, dy = rows
-        weights = make.unary("Exp", make.sub(self.wide(self._scores(q, k, mask)), total))
-        change = self.wide(make.matmul(dy, make.swapped(v)))
+        weights = make.unary("Exp", make.sub(self.make.wide(self._scores(q, k, mask)), total))
+        change = self.make.wide(make.matmul(dy, make.swapped(v)))
         slopes = make.mul(weights, make.sub(change, delta))
         narrow = make.cast(slopes, own)
         return Gradients(
-            self.wide(make.matmul(narrow, make.swapped(k))),
-            self._like(self.wide(make.matmul(make.swapped(q), narrow)), k),
-            self._like(self.wide(make.matmul(make.swapped(make.cast(weights, own)), dy)), v),
+            self.make.wide(make.matmul(narrow, make.swapped(k))),
+            self._like(self.make.wide(make.matmul(make.swapped(q), narrow)), k),
+            self._like(self.make.wide(make.matmul(make.swapped(make.cast(weights, own)), dy)), v),
         )
 
     def added(self, a: Gradients, b: Gradients) -> Gradients:
@@ -296,7 +284,7 @@ class Attending:
         ONNX Runtime adds the exponentials of float16 in float32. The softmax of bfloat16 has too
         few digits for the logarithm of a sum.
         """
-        return self.wide(x) if isinstance(element_type(x), ir.BF16Type) else x
+        return self.make.wide(x) if isinstance(element_type(x), ir.BF16Type) else x
 
     def _masked(self, mask: ir.Value | None, start: int, stop: int) -> ir.Value | None:
         """Return the rows of a mask; all rows may have the same mask."""

@@ -22,7 +22,6 @@ from tensoropt.compiler.training.gradients.registry import (
 from tensoropt.compiler.training.gradients.standardising import (
     Standardised,
     standardise,
-    widen,
 )
 from tensoropt.dialects.build import (
     element_type,
@@ -60,7 +59,7 @@ def layer_form(f: ForwardOp) -> Sequence[ir.Value | None]:
 @gradient("LayerNormalization")
 def layer(b: Backward) -> Gradients:
     """With x' = (X - mean) / deviation and g = dY scale: see :class:`Standardised`."""
-    make, x, dims = b.make, widen(b.make, b.operand(0)), _dims(b)
+    make, x, dims = b.make, b.make.wide(b.operand(0)), _dims(b)
     if b.saved_values:
         mean, inverse = map(b.saved, _STATISTICS)
         value = make.mul(make.sub(x, mean), inverse)
@@ -84,7 +83,7 @@ def _epsilon(b: Backward) -> float:
 @gradient("RMSNormalization", "SimplifiedLayerNormalization")
 def root_mean_square(b: Backward) -> Gradients:
     """The same with x' = X / sqrt(mean(X^2)): Zhang and Sennrich (arXiv 1910.07467)."""
-    x = widen(b.make, b.operand(0))
+    x = b.make.wide(b.operand(0))
     standardised = standardise(b.make, x, _dims(b), _epsilon(b), centred=False)
     return _scale_gradients(b, standardised, (standardised.inverse_gradient,))
 
@@ -113,10 +112,10 @@ def _result_gradients(b: Backward, standardised: Standardised) -> list[ir.Value 
     make, found = b.make, list[ir.Value | None]([None] * len(b.operands))
     if b.gradient() is None:
         return found
-    dy = widen(make, b.dy)
+    dy = make.wide(b.dy)
     product = make.mul(dy, standardised.value) if any(b.wanted[:2]) else None
     if product is not None and b.wanted[0]:
-        scale = widen(make, b.operand(1))
+        scale = make.wide(b.operand(1))
         found[0] = standardised.gradient(make.mul(dy, scale), make.mul(product, scale))
     for index, term in ((1, product), (2, dy)):
         if term is not None and index < len(found) and b.wanted[index]:

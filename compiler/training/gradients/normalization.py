@@ -26,7 +26,6 @@ from tensoropt.compiler.training.gradients.standardising import (
     mean,
     mean_square,
     standardise,
-    widen,
 )
 from tensoropt.dialects import onnx
 from tensoropt.dialects.build import Build, element_type, float_attr, shape_of, sizes_of
@@ -47,7 +46,7 @@ def batch_form(f: ForwardOp) -> Sequence[ir.Value | None]:
     every device, and writes into its operands. If the batch is split, each statistic is reduced
     where it is read.
     """
-    make, x = f.make, widen(f.make, f.operands[0])
+    make, x = f.make, f.make.wide(f.operands[0])
     dims = [dim for dim in range(len(shape_of(x))) if dim != 1]
     centre = mean(make, x, dims)
     centred = make.sub(x, centre)
@@ -60,7 +59,7 @@ def batch_form(f: ForwardOp) -> Sequence[ir.Value | None]:
 
 def _scale(f: ForwardOp, centred: ir.Value, inverse: ir.Value) -> ir.Value:
     """Return ``centred`` times ``inverse`` and scale, plus bias, per channel."""
-    make, own = f.make, [widen(f.make, x) for x in f.operands[1:3]]
+    make, own = f.make, [f.make.wide(x) for x in f.operands[1:3]]
     sizes = shape_of(inverse)
     mean_, deviation = (make.constant(make.like([n] * (sizes[0] or 0), inverse)) for n in (0, 1))
     parameters = [make.mul(own[0], inverse), own[1], mean_, deviation]
@@ -91,7 +90,7 @@ def _uncast(value: ir.Value) -> ir.Value:
 def batch(b: Backward) -> Gradients:
     """The gradients of the normalised result and of the running statistics."""
     make = b.make
-    centred = make.sub(widen(make, b.operand(0)), b.saved("mean"))
+    centred = make.sub(make.wide(b.operand(0)), b.saved("mean"))
     found: list[ir.Value | None] = [None] * 3
     if b.gradient() is not None:
         found = _normalised_gradients(b, centred)
@@ -110,13 +109,13 @@ def _normalised_gradients(b: Backward, centred: ir.Value) -> list[ir.Value | Non
 
     Scale is per channel, so it is factored out of the means, which are then dScale and dBias.
     """
-    make, dy, dims, count = b.make, widen(b.make, b.dy), _batch_dims(b), _batch_count(b)
+    make, dy, dims, count = b.make, b.make.wide(b.dy), _batch_dims(b), _batch_count(b)
     inverse = _per_channel(b, b.saved("inverse"))
     total = make.reduce("ReduceSum", dy, dims)
     product = make.mul(make.reduce("ReduceSum", make.mul(dy, centred), dims), inverse)
     found: list[ir.Value | None] = [None, make.squeeze(product, dims), make.squeeze(total, dims)]
     if b.wanted[0]:
-        scale = _per_channel(b, widen(make, b.operand(1)))
+        scale = _per_channel(b, make.wide(b.operand(1)))
         slope = make.scaled(make.mul(product, inverse), 1.0 / count)
         less = make.add(make.mul(centred, slope), make.scaled(total, 1.0 / count))
         found[0] = make.mul(make.sub(dy, less), make.mul(scale, inverse))
@@ -175,10 +174,10 @@ def _group_gradients(b: Backward, groups: int) -> Gradients:
     each = sizes[1] // groups
     whole = [sizes[0], groups, each, math.prod(sizes[2:])]
     per_group = [1, groups, b.shape(1)[0] // groups, 1]
-    x, dy = (make.reshape(widen(make, value), whole) for value in (b.operand(0), b.dy))
+    x, dy = (make.reshape(make.wide(value), whole) for value in (b.operand(0), b.dy))
     normal = standardise(make, x, [2, 3], float(b.info.attribute("epsilon", EPSILON)))
     product = make.mul(dy, normal.value)
-    scale = make.reshape(widen(make, b.operand(1)), per_group)
+    scale = make.reshape(make.wide(b.operand(1)), per_group)
     dx = normal.gradient(make.mul(dy, scale), make.mul(product, scale)) if b.wanted[0] else None
     found = [None if dx is None else make.reshape(dx, sizes)]
     found += [
@@ -193,7 +192,7 @@ def mean_variance(b: Backward) -> Gradients:
     """The gradient of X standardised over `axes`, with an epsilon added to the deviation."""
     make, rank = b.make, len(b.shape(0))
     dims = sorted({axis % rank for axis in b.info.attribute("axes", (0, 2, 3))})
-    x, dy = widen(make, b.operand(0)), widen(make, b.dy)
+    x, dy = make.wide(b.operand(0)), make.wide(b.dy)
     centred = make.sub(x, mean(make, x, dims))
     deviation = make.shifted(
         make.unary("Sqrt", mean_square(make, centred, dims)), _VARIANCE_EPSILON

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tensoropt.dialects.build import Build, element_type, int_attr, shape_of, sizes_of
+from tensoropt.dialects.build import Build, element_type, int_attr, shape_of, sizes_of, wide_type
 from tensoropt.dialects.mlir import ir
 
 __all__ = ["add_elements", "add_slices", "put_elements", "zeros_of_run"]
-
-_WIDTH = 32
 
 
 def add_slices(make: Build, updates: ir.Value, indices: ir.Value, shape: Sequence[int]) -> ir.Value:
@@ -45,7 +43,7 @@ def _add(
     **attribute: ir.Attribute,
 ) -> ir.Value:
     own = element_type(updates)
-    wide = own if ir.FloatType(own).width >= _WIDTH else ir.F32Type.get()
+    wide = wide_type(own)
     zeros = zeros_of_run(make, indices, wide, shape)
     attribute["reduction"] = ir.StringAttr.get("add")
     operands = [zeros, indices, make.cast(updates, wide)]

@@ -13,14 +13,7 @@ from dataclasses import dataclass
 from tensoropt.dialects.build import Build, element_type, shape_of
 from tensoropt.dialects.mlir import ir
 
-__all__ = ["Standardised", "inverse_deviation", "mean", "mean_square", "standardise", "widen"]
-
-
-def widen(make: Build, x: ir.Value) -> ir.Value:
-    """Return ``x`` in float32 if its type is too narrow for sums."""
-    element = element_type(x)
-    narrow = isinstance(element, ir.F16Type | ir.BF16Type)
-    return make.cast(x, ir.F32Type.get()) if narrow else x
+__all__ = ["Standardised", "inverse_deviation", "mean", "mean_square", "standardise"]
 
 
 def mean(make: Build, x: ir.Value, dims: Sequence[int]) -> ir.Value:
