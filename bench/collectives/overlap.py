@@ -37,6 +37,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 from graphs.runnable import TRAINED
+from linked import environment_of_link, write_linked
 from sections import write_section
 from train_plans import RECIPES, Plan, extremes, trained, write_plan
 from train_runs import trained_by_turns
@@ -78,29 +79,7 @@ over the longer of computing and sending. Medians of {rounds} turns of {steps} s
 {table}
 
 {busy}"""
-_DESCRIPTION = """\
-name = "linked"
-launch_overhead_s = {launch_s}
-devices_per_node = {ranks}
-
-[peak_flop_per_s]
-float32 = {flop_per_s}
-
-[efficiency]
-contraction = 1.0
-
-[memory]
-bandwidth_bytes_per_s = {memory_bytes_per_s}
-capacity_bytes = 8e9
-
-[link.intra_node]
-latency_s = {latency_s}
-bandwidth_bytes_per_s = {bytes_per_s}
-
-[link.network]
-latency_s = {latency_s}
-bandwidth_bytes_per_s = {bytes_per_s}
-
+_MORE = """
 [operator."tensoropt.Elementwise".float32]
 bytes_per_s = {pass_bytes_per_s}
 
@@ -226,19 +205,19 @@ class _Machine:
 
     def _described(self) -> Path:
         self.folder.mkdir(exist_ok=True)
-        path, slower = self.folder / "linked.toml", self.rates.slower
-        text = _DESCRIPTION.format(
-            launch_s=3e-6 * slower,
-            flop_per_s=60e9 / slower,
-            memory_bytes_per_s=6e9 / slower,
-            pass_bytes_per_s=26e9 / slower,
+        slower = self.rates.slower
+        more = _MORE.format(
+            pass_bytes_per_s=26e9 / slower, start_s=self.sizes.start_s, lost=self.rates.lost
+        )
+        return write_linked(
+            self.folder,
+            self.sizes.ranks,
+            slower,
+            launch_s=3e-6,
             latency_s=_LATENCY_S,
             bytes_per_s=self.rates.both_bytes_per_s,
-            lost=self.rates.lost,
-            **vars(self.sizes),
+            more=more,
         )
-        path.write_text(text, encoding="utf-8")
-        return path
 
 
 def _rates(machine: _Machine, data: Path) -> _Rates:
@@ -295,8 +274,7 @@ def _way(plan: Path, data: Path, model: str, bytes_per_s: float | None = None) -
 
 
 def _linked(place: Place, gate: Gate, run: Way, bytes_per_s: float) -> list[float]:
-    link = {"TENSOROPT_LINK_LATENCY_S": _LATENCY_S, "TENSOROPT_LINK_BYTES_PER_S": bytes_per_s}
-    os.environ.update({variable: str(value) for variable, value in link.items()})
+    os.environ.update(environment_of_link(_LATENCY_S, bytes_per_s))
     losses: list[float] = run(place, gate)
     return losses
 

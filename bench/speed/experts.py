@@ -36,6 +36,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 from graphs.llama import Llama
+from linked import environment_of_link, write_linked
 from sections import write_section
 from train_plans import extremes
 from training_data import draw
@@ -94,29 +95,6 @@ with *.
 {table}
 
 {busy}"""
-_DESCRIPTION = """\
-name = "linked"
-launch_overhead_s = {launch_s}
-devices_per_node = {ranks}
-
-[peak_flop_per_s]
-float32 = {flop_per_s}
-
-[efficiency]
-contraction = 1.0
-
-[memory]
-bandwidth_bytes_per_s = {memory_bytes_per_s}
-capacity_bytes = 8e9
-
-[link.intra_node]
-latency_s = {latency_s}
-bandwidth_bytes_per_s = {bytes_per_s}
-
-[link.network]
-latency_s = {latency_s}
-bandwidth_bytes_per_s = {bytes_per_s}
-"""
 
 
 @dataclass(frozen=True)
@@ -131,10 +109,7 @@ class Case:
     @property
     def environment(self) -> dict[str, str]:
         """The variables that simulate the link."""
-        return {
-            "TENSOROPT_LINK_LATENCY_S": str(self.latency_s),
-            "TENSOROPT_LINK_BYTES_PER_S": str(self.bytes_per_s),
-        }
+        return environment_of_link(self.latency_s, self.bytes_per_s)
 
 
 @dataclass(frozen=True)
@@ -228,17 +203,14 @@ def _slower(path: Path, data: Path, folder: Path) -> tuple[float, Outputs]:
 
 
 def _described(folder: Path, case: Case, slower: float) -> Path:
-    path = folder / "linked.toml"
-    text = _DESCRIPTION.format(
-        launch_s=5e-6 * slower,
-        flop_per_s=60e9 / slower,
-        memory_bytes_per_s=6e9 / slower,
+    return write_linked(
+        folder,
+        case.ranks,
+        slower,
+        launch_s=5e-6,
         latency_s=case.latency_s,
         bytes_per_s=case.bytes_per_s,
-        ranks=case.ranks,
     )
-    path.write_text(text, encoding="utf-8")
-    return path
 
 
 def _linked(case: Case, plan: Path, data: Path, place: Place, gate: Gate) -> Outputs:
