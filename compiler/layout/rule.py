@@ -33,6 +33,7 @@ __all__ = [
     "StepKind",
     "Strategy",
     "Units",
+    "split_by",
 ]
 
 InnerKind = str
@@ -302,7 +303,8 @@ class Rule:
         if inner.most:
             parts[-1] = min(parts[-1], inner.most)
         # A joint axis divides the product of its factors once.
-        again = (axis for axis in mesh.axes if _times(strategy.roles[axis], inner.dims) > 1)
+        split = {axis: split_by(strategy.roles[axis]) for axis in mesh.axes}
+        again = (axis for axis in mesh.axes if sum(f in split[axis] for f in inner.dims) > 1)
         points = math.prod(parts) * mesh.extent(tuple(again))
         return points * _reached(strategy, mesh, inner) if inner.choices else points
 
@@ -313,10 +315,11 @@ def _part(factor: Factor, pieces: int) -> int:
     return part_of(mean_of([factor.size]) or 1, pieces)
 
 
-def _times(role: AxisRole, factors: Sequence[int]) -> int:
-    """Return the number of ``factors`` that an axis of this role splits."""
-    own = role.factors if isinstance(role, Joint) else (role,)
-    return sum(factor in own for factor in factors)
+def split_by(role: AxisRole) -> tuple[int, ...]:
+    """Return the factors that an axis of this role splits."""
+    if isinstance(role, Joint):
+        return role.factors
+    return (role,) if isinstance(role, int) else ()
 
 
 def _reached(strategy: Strategy, mesh: Mesh, inner: InnerStep) -> float:
@@ -351,7 +354,7 @@ class Strategy:
 
     def axes_of(self, factor: int) -> tuple[int, ...]:
         """Return the mesh axes that split ``factor``, alone or with others, major first."""
-        return tuple(axis for axis, role in enumerate(self.roles) if _times(role, (factor,)))
+        return tuple(axis for axis, role in enumerate(self.roles) if factor in split_by(role))
 
     @property
     def joint_axes(self) -> tuple[int, ...]:

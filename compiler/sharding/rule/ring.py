@@ -147,7 +147,7 @@ class Ring:
             picked = self._pick(q, -2, turn), self._pick(k, -1, turn), self._pick(v, -2, turn)
             found = attend.all_gradients(*picked, [self._pick(x, -2, turn) for x in rows])
             for place, wanted in enumerate((True, False)):
-                own = Gradients(*(self._or_zero(x, turn, wanted=wanted) for x in found))
+                own = Gradients(*(self._or(x, 0.0, turn, wanted=wanted) for x in found))
                 query[place] = self.make.add(query[place], own.query)
                 key[place] = self.make.add(key[place], own.key)
                 value[place] = self.make.add(value[place], own.value)
@@ -207,15 +207,12 @@ class Ring:
 
     def _if(self, part: Part, turn: int, *, wanted: bool) -> Part:
         """Return ``part`` if the keys come from a rank before, or after; else a part of no keys."""
-        make = self.make
-        flags = self._constant((self._comes_before(turn) == wanted).reshape(-1, 1))
-        nothing = make.scalar(floor_of(part.total), part.total)
-        return Part(part.y, make.where(flags, part.total, nothing))
+        return Part(part.y, self._or(part.total, floor_of(part.total), turn, wanted=wanted))
 
-    def _or_zero(self, x: ir.Value, turn: int, *, wanted: bool) -> ir.Value:
-        """Return ``x`` if the keys come from a rank before, or after; else zeros."""
+    def _or(self, x: ir.Value, other: float, turn: int, *, wanted: bool) -> ir.Value:
+        """Return ``x`` if the keys come from a rank before, or after; else ``other`` throughout."""
         flags = self._constant((self._comes_before(turn) == wanted).reshape(-1, 1))
-        return self.make.where(flags, x, self.make.scalar(0.0, x))
+        return self.make.where(flags, x, self.make.scalar(other, x))
 
     def _zigzag(self, x: ir.Value, dim: int) -> ir.Value:
         """Return the rank's chunks of ``x`` in zigzag order, from its part of the sequence."""

@@ -7,7 +7,15 @@ import math
 from collections.abc import Callable, Sequence
 
 from tensoropt.compiler.layout.mesh import grouped, is_grouped
-from tensoropt.compiler.layout.rule import AxisRole, Factor, Joint, Linear, Rule, Strategy
+from tensoropt.compiler.layout.rule import (
+    AxisRole,
+    Factor,
+    Joint,
+    Linear,
+    Rule,
+    Strategy,
+    split_by,
+)
 from tensoropt.compiler.layout.sizes import Open
 from tensoropt.runtime.layout.layout import (
     PARTIAL_SUM,
@@ -149,7 +157,7 @@ def _divides(rule: Rule, mesh: Mesh, roles: tuple[AxisRole, ...], pads: Pads = _
     """Return whether the axes that split each factor divide it together, or pad it."""
     extents: dict[int, list[int]] = {}
     for extent, role in zip(mesh.shape, roles, strict=True):
-        for factor in _split_by(role) if extent > 1 else ():
+        for factor in split_by(role) if extent > 1 else ():
             extents.setdefault(factor, []).append(extent)
     return _nests(rule, mesh, roles) and all(
         _splits(rule.factors[index], math.prod(own), len(own), pads)
@@ -190,14 +198,15 @@ def _strategy(rule: Rule, roles: tuple[AxisRole, ...], mesh: Mesh) -> Strategy:
         for index in range(len(rule.results))
     )
     found = Strategy(roles, operands, results)
-    found = _in_blocks(rule, found, mesh) if rule.has_blocks else found
-    return _in_units(rule, found, mesh) if rule.units else found
+    return _in_pieces(rule, found, mesh) if rule.has_blocks or rule.units else found
 
 
-def _in_blocks(rule: Rule, strategy: Strategy, mesh: Mesh) -> Strategy:
-    """Return ``strategy`` with the blocks of split dimensions.
+def _in_pieces(rule: Rule, strategy: Strategy, mesh: Mesh) -> Strategy:
+    """Return ``strategy`` with the blocks and the units of split dimensions.
 
-    A dimension that merges two loops has blocks if only the minor loop is split.
+    A dimension that merges two loops has blocks if only the minor loop is split. Units are stated
+    where parts have whole ones. If a unit is one point, any part has, and the layout does not
+    mention them.
     """
     sections, merged = ({own[:2] for own in found} for found in (rule.sections, rule.minors))
     tensors, layouts = (*rule.operands, *rule.results), [*strategy.operands, *strategy.results]
@@ -211,23 +220,6 @@ def _in_blocks(rule: Rule, strategy: Strategy, mesh: Mesh) -> Strategy:
             divides = rule.factors[number].divides_in_blocks(mesh.extent(axes))
         if divides:
             layouts[tensor] = layouts[tensor].in_blocks(dim, blocks)
-    operands = len(rule.operands)
-    return Strategy(strategy.roles, tuple(layouts[:operands]), tuple(layouts[operands:]))
-
-
-def _split_by(role: AxisRole) -> tuple[int, ...]:
-    """Return the factors that an axis of this role splits."""
-    if isinstance(role, Joint):
-        return role.factors
-    return (role,) if isinstance(role, int) else ()
-
-
-def _in_units(rule: Rule, strategy: Strategy, mesh: Mesh) -> Strategy:
-    """Return ``strategy`` with the units of split dimensions, where their parts have whole units.
-
-    If a unit is one point, any part has whole units, and the layout does not mention them.
-    """
-    tensors, layouts = (*rule.operands, *rule.results), [*strategy.operands, *strategy.results]
     for tensor, dim, units in rule.units:
         number = tensors[tensor][dim]
         assert number is not None, "a dimension in units runs along a factor"
@@ -242,7 +234,7 @@ def _in_units(rule: Rule, strategy: Strategy, mesh: Mesh) -> Strategy:
 def _operand_placement(rule: Rule, operand: int, role: AxisRole) -> Placement:
     if isinstance(role, Linear):
         return PARTIAL_SUM if operand in role.operands else REPLICATE
-    for factor in _split_by(role):
+    for factor in split_by(role):
         dim = rule.dim_of(operand, factor)
         if dim is not None:
             return split(dim)
@@ -253,7 +245,7 @@ def _operand_placement(rule: Rule, operand: int, role: AxisRole) -> Placement:
 def _result_placement(rule: Rule, result: int, role: AxisRole) -> Placement:
     if isinstance(role, Linear):
         return PARTIAL_SUM
-    for factor in _split_by(role):
+    for factor in split_by(role):
         dim = rule.dim_of(len(rule.operands) + result, factor)
         if dim is not None:
             return split(dim)
