@@ -114,12 +114,6 @@ class RankSession:
         place = self._session.get_input_memory_infos()[self.inputs.index(name)]
         return isinstance(array, HostArray) is bool(place.name == _CUDA_MEMORY)
 
-    def pass_on(self, names: Mapping[str, str]) -> None:
-        """Bind the last run's outputs as inputs; ``names`` maps outputs to inputs."""
-        values = self.values(names) if names else {}
-        for output, name in names.items():
-            self.read_value(name, values[output])
-
     def write(self, name: str, array: PlacedArray) -> None:
         """Bind output ``name`` to ``array``, which may also be bound to an input."""
         self._allocated.pop(name, None)

@@ -129,14 +129,19 @@ class Engine:
         """Drop texts; the caller has the lock."""
         unsent = {message["key"] for message in self._new}
         for key in keys:
-            request = self._texts.pop(key, None)
-            if request is not None:
-                del request.writers[key]
-                self._admitted.discard(key)
-                if key not in unsent:
-                    self._dropped.append(key)
+            if self._forget(key) and key not in unsent:
+                self._dropped.append(key)
         self._new = [message for message in self._new if message["key"] in self._texts]
         self._interrupt()
+
+    def _forget(self, key: int) -> bool:
+        """Forget a text; return False if it was forgotten before. The caller has the lock."""
+        request = self._texts.pop(key, None)
+        if request is None:
+            return False
+        del request.writers[key]
+        self._admitted.discard(key)
+        return True
 
     def _open_requests(self) -> list[Request]:
         return list({id(request): request for request in self._texts.values()}.values())
@@ -193,10 +198,8 @@ class Engine:
     def _end(self, key: int, request: Request, *, is_stopped: bool) -> None:
         """Forget a text; ranks have to be told only of a stop text."""
         with self._lock:
-            if self._texts.pop(key, None) is None:
+            if not self._forget(key):
                 return
-            del request.writers[key]
-            self._admitted.discard(key)
             if is_stopped:
                 self._dropped.append(key)
                 self._interrupt()
@@ -206,11 +209,9 @@ class Engine:
     def _fail(self, error: BaseException) -> None:
         with self._lock:
             failed = self._open_requests()
-            self._texts.clear()
-            self._admitted.clear()
+            for key in [*self._texts]:
+                self._forget(key)
             self._new, self._dropped = [], []
-            for request in failed:
-                request.writers.clear()
         for request in failed:
             request.deliver(error)
 

@@ -134,13 +134,10 @@ class Texts:
                     return
                 self._copy_prefix(text)
                 yield text.key, None
-            size = self._read_chunk(text, left)
+            size, scores = self._read_chunk(text, left)
             left = None if left is None else left - max(size, 1)
-            if not text.left:
-                assert self._row is not None
-                token = text.sampler.pick(self._row)
-                text.tokens.append(token)
-                yield text.key, token
+            if scores is not None:
+                yield text.key, text.choose(scores)
             if text.left == 1 or not size:
                 self._join(text)
             if self._is_stopped:
@@ -158,25 +155,26 @@ class Texts:
             caches = self._rows.copy(*found, text.room, self._joined)
             self._prompt = self._steps, caches
 
-    def _read_chunk(self, text: Text, most: int | None) -> int:
-        """Read a part of a prompt, and return its size: 0 if the batch must read the rest.
+    def _read_chunk(self, text: Text, most: int | None) -> tuple[int, Array | None]:
+        """Read a part of a prompt. Return its size, 0 if the batch must read the rest.
 
+        Also returns the scores after the prompt, None before its end.
         GroupQueryAttention continues several rows only by single tokens.
         """
         decoder = self._steps.decoder
         if text.read and decoder.padding is Padding.RIGHT and decoder.rows(1) > 1:
-            return 0
+            return 0, None
         steps, size = self._reading, self._reading.decoder.step_size(text.left, most)
         if not size:
             steps = self._steps
             size = 0 if decoder.length == 1 else decoder.step_size(text.left, most)
         if not size:
-            return 0
+            return 0, None
         caches = self._caches_of(text, steps)
         steps.run(feed_chunk(steps.decoder, text, size, caches.rows), caches)
         text.read += size
-        self._row = self._gather_scores(steps, caches.rows, is_last=not text.left)[0]
-        return size
+        scores = self._gather_scores(steps, caches.rows, is_last=not text.left)
+        return size, None if text.left else scores[0]
 
     def _caches_of(self, text: Text, steps: Steps) -> Caches:
         """Return the caches of the text that is read, for ``steps`` of either plan."""
@@ -223,10 +221,9 @@ class Texts:
         for text, row in zip(texts, scores, strict=False):
             text.read += 1
             if not text.left:
-                token = text.sampler.pick(row)
-                text.tokens.append(token)
-                yield text.key, token
-        self._schedule.drop({text.key for text in texts if text.has_ended})
+                yield text.key, text.choose(row)
+        if ended := {text.key for text in texts if text.has_ended}:
+            self._schedule.drop(ended)
 
     def _gather_scores(self, steps: Steps, rows: int, *, is_last: bool) -> Array:
         """Return the last token's scores by row, whole on all ranks, if it ``is_last``.
@@ -238,10 +235,9 @@ class Texts:
             most = max(self._steps.decoder.rows(count) for count in (1, self._slots))
             shape = max(most, rows), 1, int(scores.shape[2])
             self._scores = SharedScores(self._comm, shape, dtype_of(scores.dtype))
-        parts = scores.layout.pieces(1)  # of the prompt's tokens: the last part has the last token
-        has_last = is_last and scores.layout.position(1, rank) == parts - 1
-        part = steps.scores() if has_last and rank in scores.layout.sources() else None
-        where = scores.layout.bounds((rows, parts, int(scores.shape[2])), rank)
+        part = steps.scores() if is_last and steps.has_last else None
+        shape = rows, scores.layout.pieces(1), int(scores.shape[2])
+        where = scores.layout.bounds(shape, rank)
         if part is not None:
             part = part[..., : where[2].stop - where[2].start]  # without padding
         stop = bool(self._flag[0])

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.text.sampling import Sampler
 
 __all__ = ["Schedule", "Text"]
@@ -36,6 +37,12 @@ class Text:
     def left(self) -> int:
         """Number of tokens that are not in the caches."""
         return len(self.tokens) - self.read
+
+    def choose(self, scores: Array) -> int:
+        """Add and return the token that the sampler picks by the ``scores`` of all tokens."""
+        token = self.sampler.pick(scores)
+        self.tokens.append(token)
+        return token
 
     @property
     def has_ended(self) -> bool:

@@ -33,7 +33,10 @@ class Caches:
 
 
 class Steps:
-    """Runs a decoder's session on a rank; caches stay on the device between steps."""
+    """Runs a decoder's session on a rank; caches stay on the device between steps.
+
+    The rank returns the scores of the last token if it ``has_last``.
+    """
 
     def __init__(
         self,
@@ -45,11 +48,15 @@ class Steps:
     ) -> None:
         self.decoder, self._session, self._provider = decoder, session, provider
         self._rank, self._dims = rank, dims
-        self._presents = {c.past.name: c.present.name for c in decoder.caches if not c.in_place}
+        self._pasts = {c.present.name: c.past.name for c in decoder.caches if not c.in_place}
         self._bound: Caches | None = None
         self._fed: dict[str, PlacedArray] = {}
         self._row: PlacedArray | None = None  # the scores of a step of single tokens
-        self._vocabulary = int(decoder.scores.shape[2])
+        self._vocabulary, layout = int(decoder.scores.shape[2]), decoder.scores.layout
+        # Of the prompt's tokens, the last part has the last token.
+        self.has_last = rank in layout.sources() and (
+            layout.position(1, rank) == layout.pieces(1) - 1
+        )
 
     def begin(self, rows: int, room: int) -> Caches:
         """Return empty caches; those that are updated in place get room for ``room`` tokens."""
@@ -75,12 +82,12 @@ class Steps:
         self._bind_scores(fed[IDS].shape)
         self._bind(caches)
         self._session.run()
-        if self._presents:
-            made = self._session.values(self._presents.values())
-            for past, present in self._presents.items():
-                caches.made[past] = made[present]
-                caches.placed.pop(past, None)
-                self._session.read_value(past, made[present])
+        made = self._session.values(self._pasts) if self._pasts else {}
+        for present, value in made.items():
+            past = self._pasts[present]
+            caches.made[past] = value
+            caches.placed.pop(past, None)
+            self._session.read_value(past, value)
 
     def scores(self) -> Array:
         """Return this rank's part of the scores of the last run's last token."""
