@@ -23,7 +23,7 @@ from tensoropt.runtime.plan.stages import Stages
 from tensoropt.runtime.stages.schedule import Task
 from tensoropt.runtime.support.dtypes import Array, dtype_of
 from tensoropt.runtime.support.errors import UserError
-from tensoropt.runtime.training.finite import FiniteCheck, all_finite
+from tensoropt.runtime.training.finite import all_finite
 from tensoropt.runtime.training.plan import TrainingPlan
 from tensoropt.runtime.training.state import Held
 from tensoropt.runtime.training.step import Step
@@ -89,7 +89,6 @@ class StagedStep(Step):
         self._sent: list[tuple[MPI.Request, Array, _Value | None]] = []
         self._check_tags()
         self._bind()
-        self.gradients_are_finite = FiniteCheck(list(state.gradients.values()), provider)
 
     def _check_tags(self) -> None:
         """Raise `UserError` if MPI has too few tags: a tag is of one value of one micro-batch."""
@@ -106,24 +105,11 @@ class StagedStep(Step):
     def _bind(self) -> None:
         """Bind the arrays that stay: state, gradients, scalars and the loss."""
         plan, held = self.plan, self.held
-        sums = {
-            gradient.accumulator: held.gradients[gradient.tensor.name]
-            for gradient in plan.gradients_of(held.rank)
-            if gradient.accumulator is not None
-        }
-        read = {**sums, **self.scalars, **held.state, **held.gradients}
+        read = {**self.sums, **self.scalars, **held.state, **held.gradients}
         changed = {s.result: held.state[s.name] for s in plan.state_of(held.rank)}
         written = {**changed, **held.gradients, plan.loss_output: self.loss}
-        for graph, session in self.sessions.items():
-            for names, arrays, bind in (
-                (session.inputs, read, session.read),
-                (session.outputs, written, session.write),
-            ):
-                for name in names:
-                    if name in arrays:
-                        bind(name, arrays[name])
-                    elif name not in self._passed and name not in self._inputs:
-                        raise UserError(f"{plan.folder}: {graph} graph: unknown tensor '{name}'")
+        for graph in self.sessions:
+            self.bind(graph, read, written, {*self._passed, *self._inputs})
 
     def losses(
         self, seed: Callable[[int], int], batch: Callable[[int], Mapping[str, Array]]

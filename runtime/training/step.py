@@ -32,10 +32,11 @@ _LARGE = 1 << 26  # bytes
 class Step:
     """The sessions, the scalars and the loss of a rank's training step, on the rank's device.
 
-    ``sessions`` has the ``names`` of the graphs; the one called ``update`` fuses its operators.
-    ONNX Runtime writes its optimised graphs to ``folder``, if given. The graphs ``captured`` run as
-    CUDA graphs. ``waited_s`` is the time in messages outside of the graphs. Creates all sessions;
-    raises `UserError`, also for a graph that cannot be captured.
+    ``sums`` accumulate gradients. ``sessions`` has the ``names`` of the graphs; the one called
+    ``update`` fuses its operators. ONNX Runtime writes its optimised graphs to ``folder``, if
+    given. The graphs ``captured`` run as CUDA graphs. ``waited_s`` is the time in messages outside
+    of the graphs. Creates all sessions; raises `UserError`, also for a graph that cannot be
+    captured.
     """
 
     def __init__(
@@ -74,6 +75,34 @@ class Step:
         self.scalars = {h.name: make((), dtype_of(h.dtype)) for h in plan.hyper}
         self.loss = make((), dtype_of(plan.plan.outputs[0].dtype))
         self.waited_s = 0.0
+        self.sums = {
+            gradient.accumulator: state.gradients[gradient.tensor.name]
+            for gradient in plan.gradients_of(state.rank)
+            if gradient.accumulator is not None
+        }
+        self.gradients_are_finite = FiniteCheck(list(state.gradients.values()), state.provider)
+
+    def bind(
+        self,
+        graph: str,
+        read: Mapping[str, PlacedArray],
+        written: Mapping[str, PlacedArray],
+        later: Collection[str] = (),
+    ) -> None:
+        """Bind the arrays of a graph, except tensors that are bound ``later``.
+
+        Raises `UserError` for a tensor without an array.
+        """
+        session = self.sessions[graph]
+        for names, arrays, bind in (
+            (session.inputs, read, session.read),
+            (session.outputs, written, session.write),
+        ):
+            for name in names:
+                if name in arrays:
+                    bind(name, arrays[name])
+                elif name not in later:
+                    raise UserError(f"{self.plan.folder}: {graph} graph: unknown tensor '{name}'")
 
     def set(self, role: str, value: float) -> None:
         """Set the scalars of a role for the following runs."""
@@ -101,10 +130,7 @@ class Step:
 
 
 class TrainingStep(Step):
-    """A rank's step without stages, and the arrays that it reads and writes.
-
-    ``batch`` and ``sums``, which accumulate gradients, are on the rank's device.
-    """
+    """A rank's step without stages; ``batch`` is on the rank's device."""
 
     def __init__(
         self,
@@ -118,35 +144,17 @@ class TrainingStep(Step):
         make = state.provider.zeros
         self.gradients = self.sessions[GRADIENTS]
         self.batch = {t.name: make(t.local_shape(), dtype_of(t.dtype)) for t in plan.plan.inputs}
-        self.sums = {
-            gradient.accumulator: state.gradients[gradient.tensor.name]
-            for gradient in plan.gradients
-            if gradient.accumulator is not None
-        }
         read, written = {**self.batch, **self.sums}, {plan.loss_output: self.loss}
-        self._bind(GRADIENTS, self.gradients, read, written)
-        self._bind(UPDATE, self.update, state.gradients, {})
-        self.gradients_are_finite = FiniteCheck(list(state.gradients.values()), state.provider)
+        self._bind(GRADIENTS, read, written)
+        self._bind(UPDATE, state.gradients, {})
 
     def _bind(
-        self,
-        role: str,
-        graph: RankSession,
-        read: Mapping[str, PlacedArray],
-        written: Mapping[str, PlacedArray],
+        self, role: str, read: Mapping[str, PlacedArray], written: Mapping[str, PlacedArray]
     ) -> None:
         state, plan = self.held, self.plan
-        read = {**read, **self.scalars, **state.state}
         changed = {s.result: state.state[s.name] for s in plan.state if s.graph == role}
-        written = {**written, **changed, **(state.gradients if role == "gradients" else {})}
-        for names, arrays, bind in (
-            (graph.inputs, read, graph.read),
-            (graph.outputs, written, graph.write),
-        ):
-            for name in names:
-                if name not in arrays:
-                    raise UserError(f"{plan.folder}: {role} graph: unknown tensor '{name}'")
-                bind(name, arrays[name])
+        kept = state.gradients if role == GRADIENTS else {}
+        self.bind(role, {**read, **self.scalars, **state.state}, {**written, **changed, **kept})
 
     def capture(self) -> None:
         """Run both graphs once to capture their CUDA graphs.
