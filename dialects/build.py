@@ -24,6 +24,7 @@ __all__ = [
     "float_attr",
     "int_attr",
     "ints_attr",
+    "is_float",
     "onnx_attr",
     "shape_of",
     "sizes_of",
@@ -73,6 +74,14 @@ def shape_of(x: ir.Value) -> list[int | None]:
 def sizes_of(x: ir.Value) -> list[int]:
     """Return the shape of a value as integers; 0 stands for a symbolic dimension."""
     return [size or 0 for size in shape_of(x)]
+
+
+def is_float(value: ir.Value) -> bool:
+    """Return whether a value is a ranked tensor of floating point numbers."""
+    if not isinstance(value.type, ir.RankedTensorType):
+        return False
+    element = element_of(str(value.type.element_type))
+    return element is not None and element.is_float
 
 
 def wide_type(kind: ir.Type) -> ir.Type:

@@ -85,9 +85,8 @@ def _in_pieces(
 
     A training step has no blocks of groups: its gradients and moments would need them too.
     """
-    block = function.regions[0].blocks[0]
     numbers: dict[ir.Value, int] = {}
-    held = list(zip(block.arguments, onnx.carried(function, "arg_attrs"), strict=False))
+    held = onnx.arguments(function)
     trains = any(keys.STATE.on(own) for _, own in held)
     uses = [
         Use(

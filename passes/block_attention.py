@@ -9,8 +9,7 @@ from tensoropt.compiler.protos.op_names import NamedBuild, OpNamer
 from tensoropt.compiler.protos.types import static_shape
 from tensoropt.compiler.shapes.causality import HIDDEN, is_causal_term, sees_earlier, sees_later
 from tensoropt.compiler.sharding.rule.attending import attend_long, can_block
-from tensoropt.dialects.build import element_type, sizes_of
-from tensoropt.dialects.elements import element_of
+from tensoropt.dialects.build import element_type, is_float, sizes_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import (
     attribute,
@@ -86,7 +85,7 @@ def _attention_of(softmax: ir.Operation) -> _Attention | None:
         return None
     weights, chain = softmax, [softmax]
     last = _reader(weights.results[0])
-    if last is not None and last.name == "onnx.Cast" and _is_float(last.results[0]):
+    if last is not None and last.name == "onnx.Cast" and is_float(last.results[0]):
         chain.insert(0, last)
         last = _reader(last.results[0])
     if last is None or last.name != "onnx.MatMul" or last.operands[0] != chain[0].results[0]:
@@ -103,7 +102,7 @@ def _read_scores(found: _Attention, value: ir.Value) -> bool:
         if op.name == "onnx.MatMul":
             found.q, found.k = op.operands
             return True
-        if op.name == "onnx.Cast" and _is_float(op.operands[0]):
+        if op.name == "onnx.Cast" and is_float(op.operands[0]):
             value = op.operands[0]
         elif op.name in ("onnx.Mul", "onnx.Div") and (by := _factor(op)) is not None:
             number, value = by
@@ -167,16 +166,9 @@ def _is_learned(value: ir.Value) -> bool:
         op = owner(own)
         if op is not None:
             left.extend(op.operands)
-        elif _is_float(own):
+        elif is_float(own):
             return True
     return False
-
-
-def _is_float(value: ir.Value) -> bool:
-    if not isinstance(value.type, ir.RankedTensorType):
-        return False
-    element = element_of(str(element_type(value)))
-    return element is not None and element.is_float
 
 
 def _reader(value: ir.Value) -> ir.Operation | None:

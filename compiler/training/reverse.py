@@ -24,12 +24,11 @@ from tensoropt.compiler.training.gradients.registry import (
 )
 from tensoropt.compiler.training.marks import Marker, Marking, follow, number_of, set_gradients
 from tensoropt.dialects import onnx
-from tensoropt.dialects.build import shape_of
-from tensoropt.dialects.elements import element_of
+from tensoropt.dialects.build import is_float, shape_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
 
-__all__ = ["Reverse", "Taped", "is_float", "tape"]
+__all__ = ["Reverse", "Taped", "tape"]
 
 
 @dataclass
@@ -47,14 +46,6 @@ class Taped:
     operands: list[ir.Value]
     results: list[ir.Value | None]
     saved: dict[str, ir.Value] = field(default_factory=dict)
-
-
-def is_float(value: ir.Value) -> bool:
-    """Return whether a value is a ranked tensor of floating point numbers."""
-    if not isinstance(value.type, ir.RankedTensorType):
-        return False
-    element = element_of(str(value.type.element_type))
-    return element is not None and element.is_float
 
 
 def tape(

@@ -20,12 +20,12 @@ from tensoropt.compiler.training.gradients.registry import TRAINING_OPSET, Train
 from tensoropt.compiler.training.losses import build_loss
 from tensoropt.compiler.training.marks import Marker, Marking, number_of
 from tensoropt.compiler.training.precision import compute_in
-from tensoropt.compiler.training.reverse import Reverse, is_float, tape
+from tensoropt.compiler.training.reverse import Reverse, tape
 from tensoropt.compiler.training.signature import Signature
 from tensoropt.compiler.training.spec import TrainingSpec
 from tensoropt.compiler.training.update import Update
 from tensoropt.dialects import onnx
-from tensoropt.dialects.build import element_type, tensor_type
+from tensoropt.dialects.build import element_type, is_float, tensor_type
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
-from tensoropt.compiler.training.reverse import is_float
 from tensoropt.compiler.training.spec import check_patterns
 from tensoropt.dialects import onnx
+from tensoropt.dialects.build import is_float
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
 

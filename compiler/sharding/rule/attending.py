@@ -38,10 +38,12 @@ __all__ = [
     "attend_long",
     "block_rows",
     "can_block",
-    "floor_of",
+    "cap_scores",
     "is_long",
+    "mask_value",
+    "positions",
     "usual_rows",
-    "visible",
+    "visible_keys",
 ]
 
 _SHARE = 4
@@ -116,23 +118,47 @@ def usual_rows(sizes: int) -> int:
     return 2 * _SHARE * sizes
 
 
-def floor_of(x: ir.Value) -> float:
-    """Return the score of a hidden key, finite so that no difference of scores is undefined."""
+def mask_value(like: ir.Value) -> float:
+    """Return the bias of a hidden key's score, small enough that several can be added."""
+    import ml_dtypes
     import numpy as np
 
-    element = element_of(str(element_type(x)))
+    element = element_of(str(element_type(like)))
     assert element is not None
-    return float(np.finfo(element.dtype).min) / 4
+    narrow = element.name == "BFLOAT16"
+    info = ml_dtypes.finfo(element.dtype) if narrow else np.finfo(element.dtype)
+    return float(info.min) / 4
 
 
-def visible(make: Build, count: int) -> ir.Value:
-    """Return bools (count, count) of the keys at or before the place of each row."""
+def positions(make: Build, count: int, rank: int = 1) -> ir.Value:
+    """Return 0 to ``count`` - 1, int64, of shape (count, 1, ..., 1) with ``rank`` dimensions."""
     import numpy as np
 
-    places = np.arange(count, dtype=np.int64)
-    return make.compare(
-        "LessOrEqual", make.constant(places), make.constant(places.reshape(count, 1))
-    )
+    return make.constant(np.arange(count, dtype=np.int64).reshape(count, *[1] * (rank - 1)))
+
+
+def visible_keys(
+    make: Build, rows: int, keys: int, *, causal: bool, window: int = -1
+) -> ir.Value | None:
+    """Return bools (rows, keys) of the keys that each row sees, or ``None`` if it sees all.
+
+    If ``causal``, a row sees no later key. It sees at most ``window`` earlier keys if that is not
+    negative.
+    """
+    row, key, seen = positions(make, rows, 2), positions(make, keys), None
+    if causal:
+        seen = make.compare("LessOrEqual", key, row)
+    if window >= 0:
+        near = make.compare("GreaterOrEqual", key, make.sub(row, make.scalar(window, row)))
+        seen = near if seen is None else make.binary("And", seen, near)
+    return seen
+
+
+def cap_scores(make: Build, scores: ir.Value, softcap: float) -> ir.Value:
+    """Return ``scores`` bounded by ``softcap``, unless it is 0."""
+    if not softcap:
+        return scores
+    return make.scaled(make.unary("Tanh", make.scaled(scores, 1.0 / softcap)), softcap)
 
 
 @dataclass(frozen=True)
@@ -158,7 +184,7 @@ class Attending:
         for start, stop in self._bounds(q, v):
             own = self._rows(q, start, stop)
             near = self._keys(k, v, start, stop)
-            part = self.block(own, *near, visible(self.make, stop - start))
+            part = self.block(own, *near, self._visible(stop - start))
             if start:
                 part = self.joined(self.block(own, *self._keys(k, v, 0, start)), part)
             parts.append(part)
@@ -176,7 +202,7 @@ class Attending:
 
     def sees(self, part: Part, q: ir.Value) -> ir.Value:
         """Return bools of the rows of ``part`` that see any key, for queries like ``q``."""
-        limit = self.make.scalar(floor_of(self._scored(q)) / 2, part.total)
+        limit = self.make.scalar(mask_value(self._scored(q)) / 2, part.total)
         return self.make.compare("Greater", part.total, limit)
 
     def joined(self, a: Part, b: Part) -> Part:
@@ -211,7 +237,7 @@ class Attending:
             own = self._rows(q, start, stop)
             given = [self._rows(x, start, stop) for x in rows]
             near = self._keys(k, v, start, stop)
-            part = self.block_gradients(own, *near, given, visible(self.make, stop - start))
+            part = self.block_gradients(own, *near, given, self._visible(stop - start))
             key, value = part.key, part.value
             if start:
                 far = self.block_gradients(own, *self._keys(k, v, 0, start), given)
@@ -267,16 +293,14 @@ class Attending:
         return self.make.reduce("ReduceSum", x, dims) if dims else x
 
     def _scores(self, q: ir.Value, k: ir.Value, mask: ir.Value | None) -> ir.Value:
-        make, scores = self.make, self._scored(self.make.matmul(q, k))
-        if self.softcap:
-            bounded = make.unary("Tanh", make.scaled(scores, 1.0 / self.softcap))
-            scores = make.scaled(bounded, self.softcap)
+        make = self.make
+        scores = cap_scores(make, self._scored(make.matmul(q, k)), self.softcap)
         if mask is None:
             return scores
         if element_type(mask) == ir.IntegerType.get_signless(1):
-            return make.where(mask, scores, make.scalar(floor_of(scores), scores))
+            return make.where(mask, scores, make.scalar(mask_value(scores), scores))
         mask = make.cast(mask, element_type(scores))
-        return make.add(scores, make.binary("Max", mask, make.scalar(floor_of(mask), mask)))
+        return make.add(scores, make.binary("Max", mask, make.scalar(mask_value(mask), mask)))
 
     def _scored(self, x: ir.Value) -> ir.Value:
         """Return ``x`` in the type of scores.
@@ -285,6 +309,10 @@ class Attending:
         few digits for the logarithm of a sum.
         """
         return self.make.wide(x) if isinstance(element_type(x), ir.BF16Type) else x
+
+    def _visible(self, count: int) -> ir.Value | None:
+        """Return bools (count, count) of the keys at or before the place of each row."""
+        return visible_keys(self.make, count, count, causal=True)
 
     def _masked(self, mask: ir.Value | None, start: int, stop: int) -> ir.Value | None:
         """Return the rows of a mask; all rows may have the same mask."""

@@ -22,7 +22,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
-from tensoropt.compiler.sharding.rule.attending import Attending, Gradients, Part, floor_of
+from tensoropt.compiler.sharding.rule.attending import Attending, Gradients, Part, mask_value
 from tensoropt.compiler.sharding.rule.heads import Heads, grouped_bias
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.dialects.build import shape_of, sizes_of
@@ -207,7 +207,7 @@ class Ring:
 
     def _if(self, part: Part, turn: int, *, wanted: bool) -> Part:
         """Return ``part`` if the keys come from a rank before, or after; else a part of no keys."""
-        return Part(part.y, self._or(part.total, floor_of(part.total), turn, wanted=wanted))
+        return Part(part.y, self._or(part.total, mask_value(part.total), turn, wanted=wanted))
 
     def _or(self, x: ir.Value, other: float, turn: int, *, wanted: bool) -> ir.Value:
         """Return ``x`` if the keys come from a rank before, or after; else ``other`` throughout."""

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tensoropt.compiler.layout.rule import InnerStep
+from tensoropt.compiler.sharding.rule.arithmetic import sum_bytes
 from tensoropt.compiler.sharding.rule.attending import block_rows, usual_rows
 
 __all__ = ["Extents"]
 
 _PASSES, _BACKWARD_PASSES = 3, 7
 """Passes over all scores: written, reduced, normalised, and read; then also their gradients."""
-
-_WIDE_BYTES = 4
 
 _SCORES, _BACKWARD_SCORES = 2, 4
 """Blocks of scores, softmax and gradients in memory at once."""
@@ -40,7 +39,7 @@ class Extents:
     @property
     def wide_bytes(self) -> int:
         """The bytes of an element of a sum."""
-        return max(self.item_bytes, _WIDE_BYTES)
+        return sum_bytes(self.dtype, self.item_bytes)
 
     @property
     def score_bytes(self) -> int:

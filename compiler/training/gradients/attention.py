@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from tensoropt.compiler.sharding.rule.attending import mask_value, visible_keys
 from tensoropt.compiler.sharding.rule.heads import Heads, grouped_bias
 from tensoropt.compiler.training.gradients.heads import (
     add_present,
@@ -12,8 +13,6 @@ from tensoropt.compiler.training.gradients.heads import (
     attend,
     attend_in_blocks,
     boolean_bias,
-    mask_value,
-    visible_keys,
 )
 from tensoropt.compiler.training.gradients.registry import (
     Backward,

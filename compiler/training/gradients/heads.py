@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tensoropt.compiler.sharding.rule.attending import attend_long, can_block
+from tensoropt.compiler.sharding.rule.attending import (
+    attend_long,
+    can_block,
+    cap_scores,
+    mask_value,
+)
 from tensoropt.dialects.build import Build, element_type, shape_of
-from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
 
 __all__ = [
@@ -19,9 +23,6 @@ __all__ = [
     "attend",
     "attend_in_blocks",
     "boolean_bias",
-    "mask_value",
-    "positions",
-    "visible_keys",
 ]
 
 
@@ -41,9 +42,7 @@ def attend(
     ``softmax`` is the element type of the softmax.
     """
     raw = make.matmul(q if scale == 1.0 else make.scaled(q, scale), k)
-    capped = raw
-    if softcap:
-        capped = make.scaled(make.unary("Tanh", make.scaled(raw, 1.0 / softcap)), softcap)
+    capped = cap_scores(make, raw, softcap)
     masked = capped if bias is None else make.add(capped, bias)
     own = element_type(masked)
     wide = masked if softmax is None else make.cast(masked, softmax)
@@ -58,42 +57,6 @@ def attend_in_blocks(
     if not can_block(q, k, v, causal=causal):
         return None
     return attend_long(make, make.scaled(q, scale), k, v, causal=causal)
-
-
-def mask_value(like: ir.Value) -> float:
-    """Return the bias of a hidden key's score, small enough that several can be added."""
-    import ml_dtypes
-    import numpy as np
-
-    element = element_of(str(element_type(like)))
-    assert element is not None
-    narrow = element.name == "BFLOAT16"
-    info = ml_dtypes.finfo(element.dtype) if narrow else np.finfo(element.dtype)
-    return float(info.min) / 4
-
-
-def positions(make: Build, count: int, rank: int = 1) -> ir.Value:
-    """Return 0 to ``count`` - 1, int64, of shape (count, 1, ..., 1) with ``rank`` dimensions."""
-    import numpy as np
-
-    return make.constant(np.arange(count, dtype=np.int64).reshape(count, *[1] * (rank - 1)))
-
-
-def visible_keys(
-    make: Build, rows: int, keys: int, *, causal: bool, window: int = -1
-) -> ir.Value | None:
-    """Return bools (rows, keys) of the keys that each row sees, or ``None`` if it sees all.
-
-    If ``causal``, a row sees no later key. It sees at most ``window`` earlier keys if that is not
-    negative.
-    """
-    row, key, seen = positions(make, rows, 2), positions(make, keys), None
-    if causal:
-        seen = make.compare("LessOrEqual", key, row)
-    if window >= 0:
-        near = make.compare("GreaterOrEqual", key, make.sub(row, make.scalar(window, row)))
-        seen = near if seen is None else make.binary("And", seen, near)
-    return seen
 
 
 def boolean_bias(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from tensoropt.compiler.sharding.rule.attending import positions, visible_keys
 from tensoropt.compiler.sharding.rule.heads import Heads, grouped_bias
 from tensoropt.compiler.training.gradients.cells import split
 from tensoropt.compiler.training.gradients.heads import (
@@ -12,8 +13,6 @@ from tensoropt.compiler.training.gradients.heads import (
     attend,
     attend_in_blocks,
     boolean_bias,
-    positions,
-    visible_keys,
 )
 from tensoropt.compiler.training.gradients.registry import ForwardOp, decomposition
 from tensoropt.dialects.build import element_type, int_attr, shape_of, sizes_of, tensor_type
