@@ -28,8 +28,7 @@ from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.program.costs import NodeCosts
 from tensoropt.compiler.program.graph import Graph, Op
 from tensoropt.compiler.program.options import op_options
-from tensoropt.compiler.stages.chunk_costs import Floats
-from tensoropt.compiler.stages.order import order_of
+from tensoropt.compiler.stages.order import Floats, order_of
 from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["EARLY", "early_chunks", "least_place_s", "least_time_s"]
@@ -111,9 +110,4 @@ def least_place_s(graph: Graph, meshes: Iterable[Mesh], device: Device) -> tuple
         )
         fused = [index for index in own if any(each.is_fused(graph.nodes[index]) for each in costs)]
         run_s[fused] = 0.0
-    homes, count = order.homes, len(order.forward)
-    forward_s = np.where(order.in_forward, run_s, 0.0)
-    return (
-        np.bincount(homes, forward_s, count).astype(np.float64),
-        np.bincount(homes, run_s, count).astype(np.float64),
-    )
+    return order.place_sums(run_s)

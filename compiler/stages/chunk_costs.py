@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -13,13 +14,10 @@ from tensoropt.compiler.program.evaluate import evaluator_of
 from tensoropt.compiler.program.graph import Op
 from tensoropt.compiler.program.timeline import timeline_of
 from tensoropt.compiler.search.frontier.search import FrontierPoint
-from tensoropt.compiler.stages.order import order_of
+from tensoropt.compiler.stages.order import Floats, Ints, order_of
 from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["Costs", "NodeTimes", "StepCosts"]
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass
@@ -72,14 +70,12 @@ class NodeTimes:
         self.static = [(graph.values[own.value].producer, own.bytes) for own in timeline.kept]
         self.transient_bytes = timeline.cost.transient_bytes
 
-    @property
+    @cached_property
     def place_s(self) -> tuple[Floats, Floats]:
         """The time of each place of the forward pass for one micro-batch: forward, and in all."""
-        homes, count = self.order.homes, len(self.order.forward)
-        forward_s = np.where(self.order.in_forward, self.run_s, 0.0)
-        return _sums(homes, forward_s, count), _sums(homes, self.run_s, count)
+        return self.order.place_sums(self.run_s)
 
-    @property
+    @cached_property
     def passing_bytes(self) -> Ints:
         """The bytes on one rank that pass each place of the forward pass."""
         made, last = self.order.homes[self.order.made], self.order.last_places

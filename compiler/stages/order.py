@@ -16,8 +16,9 @@ import numpy.typing as npt
 from tensoropt.compiler.program.graph import Argument, Graph, Op, Result, once_per_graph
 from tensoropt.compiler.training.weight_gradients import weight_gradients
 
-__all__ = ["Order", "order_of"]
+__all__ = ["Flags", "Floats", "Ints", "Order", "order_of"]
 
+Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
@@ -39,6 +40,14 @@ class Order:
     starts: Sequence[int]
     places: Ints
     homes: Ints
+
+    def place_sums(self, run_s: Floats) -> tuple[Floats, Floats]:
+        """Return the sums of a time per node at each place: forward nodes only, and all nodes."""
+        count = len(self.forward)
+        forward_s = np.bincount(self.homes, np.where(self.in_forward, run_s, 0.0), count)
+        return forward_s.astype(np.float64), np.bincount(self.homes, run_s, count).astype(
+            np.float64
+        )
 
     @cached_property
     def times(self) -> Ints:
