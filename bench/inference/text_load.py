@@ -122,7 +122,7 @@ def compare(name: str, ranks: int, ports: dict[str, int], arguments: argparse.Na
     """Print the figures of all servers, which take turns."""
     rows = []
     for clients in arguments.clients:
-        requests = max(2, clients) if clients > 1 else 2
+        requests = max(2, clients)
         rates: dict[str, list[float]] = {server: [] for server in ports}
         texts: dict[str, list[Text]] = {server: [] for server in ports}
         for number in range(arguments.rounds + 1):  # the first is a warm-up

@@ -22,7 +22,7 @@ import statistics
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -37,6 +37,7 @@ from sections import write_section
 import tensoropt as to
 from tensoropt.compiler.api.frontier import Point
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.runtime.support.collectives import COLLECTIVES
 from tensoropt.runtime.support.flags import Parser, run_command
 
 _TEXT = """\
@@ -63,13 +64,6 @@ _NEW, _HELD, _WORDS_USED = 5, 7, 16384
 """New tokens, tokens before them, and words of a run."""
 _ROUNDED = 0.1
 """Tolerance for products that round their inputs to 8 bits: the smallest change turns some."""
-_SENT: Mapping[str, Callable[[int, int], float]] = {
-    "all_reduce": lambda ranks, size: 2 * (ranks - 1) / ranks * size,
-    "reduce_scatter": lambda ranks, size: (ranks - 1) / ranks * size,
-    "all_gather": lambda ranks, size: (ranks - 1) * size,
-    "all_to_all": lambda ranks, size: (ranks - 1) / ranks * size,
-}
-"""Bytes that one rank sends, by kind, for ``size`` bytes of its input."""
 _LETTERS = {"all_reduce": "a", "reduce_scatter": "r", "all_gather": "g", "all_to_all": "t"}
 
 Given = int | tuple[int, int]
@@ -163,7 +157,7 @@ def read_plan(point: Point) -> tuple[Plan, float, float]:
     """Return a plan, and the time and the sent bytes of its largest all-reduce."""
     entries = [own for own in point.explain().data.timeline if own.kind == "collective"]
     (ranks,) = point.mesh
-    sent = [_SENT[own.op](ranks, own.bytes) for own in entries]
+    sent = [COLLECTIVES[own.op].algorithms(ranks)[-1][1] * own.bytes for own in entries]
     reduces = [(b, e.time_s) for b, e in zip(sent, entries, strict=True) if e.op == "all_reduce"]
     most_bytes, most_s = max(reduces, default=(0.0, 0.0))
     kinds = Counter(own.op for own in entries)

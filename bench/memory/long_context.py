@@ -93,7 +93,7 @@ def _points(given: argparse.Namespace, context: int, *, trains: bool) -> Sequenc
         driver.train(module, BuildTrainingStepPass.from_spec(spec))
     else:
         driver.advance(module, "rules")
-    meshes = [m for m in factorisations(given.devices) if len(m.shape) <= _AXES]
+    meshes = list(factorisations(given.devices, _AXES))
     options = SearchOptions(epsilon=0.05, time_limit_s=given.limit, points=10)
     found = search_graphs(read_graphs(module), meshes, load_device(given.device), options).points
     return [point for point in found if not point.is_above_capacity]

@@ -50,7 +50,7 @@ class Case:
         """Return the meshes to search."""
         if isinstance(self.meshes, tuple):
             return [parse_mesh(mesh) for mesh in self.meshes]
-        return [mesh for mesh in factorisations(self.meshes) if len(mesh.shape) <= self.axes]
+        return list(factorisations(self.meshes, self.axes))
 
 
 CASES: Mapping[str, Case] = {

@@ -60,7 +60,7 @@ def _meshes(text: str) -> list[Mesh]:
     mesh = parse_mesh(text)
     if len(mesh.shape) > 1:
         return [mesh]
-    return [own for own in factorisations(mesh.size) if len(own.shape) <= _MOST_AXES]
+    return list(factorisations(mesh.size, _MOST_AXES))
 
 
 def main() -> int:

@@ -123,7 +123,7 @@ def _evenly(tables: MeshTables) -> Problem:
 
 def measure(shape: Sequence[int], ranks: int) -> tuple[Mesh, float]:
     """Return the best mesh of up to three axes, and the words per rank on it."""
-    meshes = [m for m in factorisations(ranks) if len(m.shape) <= 3]
+    meshes = list(factorisations(ranks, 3))
     words = {mesh: fewest_words(shape, mesh) for mesh in meshes}
     best = min(meshes, key=lambda mesh: (round(words[mesh]), len(mesh.shape)))
     return best, words[best]

@@ -202,7 +202,7 @@ class Plan:
 def fastest_plan(graph: Graph) -> Plan:
     """Search every mesh; meshes with tables that do not fit into memory are recorded as refused."""
     device = load_device("gtx1080ti")
-    meshes = [mesh for mesh in factorisations(DEVICES) if len(mesh.shape) <= _MOST_AXES]
+    meshes = list(factorisations(DEVICES, _MOST_AXES))
     points, plain, refused = [], [], []
     for mesh in distinct_meshes(meshes, device):
         tables = mesh_tables(graph, mesh, device)

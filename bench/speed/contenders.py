@@ -10,9 +10,19 @@ from turns import Gate, Place
 from tensoropt.runtime.pool.session import Session
 from tensoropt.runtime.support.dtypes import Array
 
-__all__ = ["read_inputs", "run_by_one", "run_by_ranks"]
+__all__ = ["Outputs", "check_outputs", "read_inputs", "run_by_one", "run_by_ranks"]
+
+_AGREE = 1e-3
 
 Outputs = dict[str, Array]
+
+
+def check_outputs(name: str, found: Outputs, wanted: Outputs) -> None:
+    """Raise ValueError if outputs differ by more than a thousandth of their largest element."""
+    for output, right in wanted.items():
+        off = float(np.abs(found[output] - right).max() / np.abs(right).max())
+        if not off <= _AGREE:
+            raise ValueError(f"{name}: {output} is {off:.1e} off, expected {_AGREE:g}")
 
 
 def run_by_ranks(place: Place, gate: Gate, plan: Path, data: Path) -> Outputs:

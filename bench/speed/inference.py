@@ -31,7 +31,7 @@ from sections import write_section
 from training_data import draw
 from turns import Turn, busy_note, mean_ratio, ratio_of, take_turns
 
-from speed.contenders import run_by_one, run_by_ranks
+from speed.contenders import check_outputs, run_by_one, run_by_ranks
 from speed.models import SPEED_RUN
 from speed.plans import Sizes, planned, speed_parser
 from tensoropt.compiler.calibrate.machine_load import busy_fraction
@@ -40,7 +40,6 @@ from tensoropt.compiler.pipeline import driver
 __all__ = ["Row", "forward_pass", "measure", "table"]
 
 _OURS, _ALONE, _WARM_UP = "ranks", "one process", 2
-_AGREE = 1e-3
 _TEXT = """## Inference compared with ONNX Runtime
 
 `python bench/speed/inference.py --write`: the fastest plan on {ranks} ranks of one thread, through
@@ -92,10 +91,7 @@ def measure(name: str, model: Model, sizes: Sizes, folder: Path) -> Row:
     }
     turns, teams = take_turns(ways, sizes.rounds, sizes.steps, _WARM_UP)
     (ours,), (alone,) = (teams[way].results for way in (_OURS, _ALONE))
-    for output, wanted in alone.items():
-        off = float(np.abs(ours[output] - wanted).max() / np.abs(wanted).max())
-        if not off <= _AGREE:
-            raise ValueError(f"{name}: {output} is {off:.1e} off, expected {_AGREE:g}")
+    check_outputs(name, ours, alone)
     peaks = {way: team.peak_bytes for way, team in teams.items()}
     return Row(name, given.batch, turns, peaks)
 

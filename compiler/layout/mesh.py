@@ -108,16 +108,18 @@ def grouped(mesh: Mesh, per_axis: Sequence[Sequence[_T]]) -> Iterator[tuple[_T, 
     return further(0, 0, None)
 
 
-def factorisations(devices: int) -> Iterator[Mesh]:
+def factorisations(devices: int, most_axes: int | None = None) -> Iterator[Mesh]:
     """Yield every mesh of ``devices`` ranks with axes above 1, in every order; ``1`` for one rank.
 
+    Meshes of more than ``most_axes`` axes are left out.
     The order of the axes matters when links differ: the minor axes are within a node.
     """
     if devices == 1:
         yield Mesh((1,))
         return
     for shape in _ordered_factors(devices):
-        yield Mesh(shape)
+        if most_axes is None or len(shape) <= most_axes:
+            yield Mesh(shape)
 
 
 def _ordered_factors(n: int) -> Iterator[tuple[int, ...]]:

@@ -279,7 +279,7 @@ class Request:
             return [parse_mesh(self.mesh)]
         devices = self.devices // (self.stages or 1)
         axes = devices if devices <= MANY_DEVICES else MANY_AXES
-        return [mesh for mesh in factorisations(devices) if len(mesh.shape) <= axes]
+        return list(factorisations(devices, axes))
 
     @cached_property
     def memory_bytes(self) -> int | None:
