@@ -14,7 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Browser", "Page", "find_browser"]
+import pytest
+
+__all__ = ["NEEDS_BROWSER", "Browser", "Page", "find_browser"]
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _FLAGS = (
@@ -37,6 +39,11 @@ os.execv(sys.argv[3], sys.argv[3:])"
 def find_browser() -> str | None:
     """Return where a browser is, None where none is installed."""
     return next((path for name in _NAMES if (path := shutil.which(name))), None)
+
+
+NEEDS_BROWSER = pytest.mark.skipif(
+    find_browser() is None, reason="no browser: expected chromium or google-chrome on the PATH"
+)
 
 
 class NotYetError(Exception):

@@ -21,6 +21,7 @@ from pathlib import Path
 import budgets
 import pytest
 import tiers
+from browser import Browser, find_browser
 
 os.environ["TENSOROPT_SECRET"] = "a secret of all the ranks of tests"
 
@@ -55,6 +56,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("slow"):
                 item.add_marker(pytest.mark.skip(reason="make slow"))
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    path = find_browser()
+    assert path is not None
+    with Browser(path, tmp_path_factory.mktemp("profile")) as found:
+        yield found
 
 
 @pytest.fixture

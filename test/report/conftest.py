@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser import Browser, Page, find_browser
+from browser import Browser, Page
 from report_pages import Open
 from spots import spot
 
@@ -29,14 +29,6 @@ def profile(frontier: FrontierReport) -> ScalingReport:
     return ScalingReport(
         "model.onnx", "cpu", [(1, None), (2, frontier.points[1]), (4, frontier.points[0])]
     )
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    path = find_browser()
-    assert path is not None
-    with Browser(path, tmp_path_factory.mktemp("profile")) as found:
-        yield found
 
 
 @pytest.fixture

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from browser import NEEDS_BROWSER
 from onnx import TensorProto, helper, numpy_helper
-from report_pages import NEEDS_BROWSER, Open, click, data_of, move, press, text
+from report_pages import Open, click, data_of, move, press, text
 
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.planning.request import Request

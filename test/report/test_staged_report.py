@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from browser import NEEDS_BROWSER
 from graphs.gpt import Gpt
-from report_pages import NEEDS_BROWSER, Open, data_of, press, text
+from report_pages import Open, data_of, press, text
 
 import tensoropt as to
 from tensoropt.compiler.report.explain.text import explanation_text

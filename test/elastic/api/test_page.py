@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
-from browser import Browser, Page, find_browser
+from browser import NEEDS_BROWSER, Browser, Page
 from stand_in_job import StandInJob
 
 from tensoropt.elastic.api.app import page_and_policy
@@ -15,17 +15,6 @@ from tensoropt.elastic.api.server import Serving
 from tensoropt.elastic.control import Event, StepRow
 
 Open = Callable[..., Page]
-NEEDS_BROWSER = pytest.mark.skipif(
-    find_browser() is None, reason="no browser: expected chromium or google-chrome on the PATH"
-)
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    path = find_browser()
-    assert path is not None
-    with Browser(path, tmp_path_factory.mktemp("profile")) as found:
-        yield found
 
 
 @pytest.fixture
