@@ -65,6 +65,11 @@ std::size_t count_of(const Shape& shape) {
       std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>()));
 }
 
+std::size_t count_of_row(const Shape& shape) {
+  return std::size_t(
+      std::accumulate(shape.begin() + 1, shape.end(), std::int64_t{1}, std::multiplies<>()));
+}
+
 Shape Collective::output_shape(const Shape& shape) const {
   const auto ranks = std::int64_t(group.size());
   Shape result = shape;

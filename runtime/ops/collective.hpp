@@ -21,6 +21,9 @@ std::string text_of(const Shape& shape);
 
 std::size_t count_of(const Shape& shape);
 
+// The elements of a row: of all dimensions except the first.
+std::size_t count_of_row(const Shape& shape);
+
 // The attributes of a collective's node. All ranks are ranks of the job, not places in the group.
 struct Collective {
   const Kind* kind;

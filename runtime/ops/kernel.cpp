@@ -46,7 +46,7 @@ Shape Kernel::output_shape(const Input& x) const {
 std::size_t Kernel::linked_bytes(const Input& x) const {
   const auto ranks = collective_.group.size();
   if (!x.rows || ranks == 1) return count_of(x.shape) * x.element.bytes;
-  const auto row_bytes = count_of(Shape(x.shape.begin() + 1, x.shape.end())) * x.element.bytes;
+  const auto row_bytes = count_of_row(x.shape) * x.element.bytes;
   std::size_t sent = 0, received = 0;
   for (std::size_t place = 0; place < ranks; ++place) {
     if (collective_.group[place] == job_rank()) continue;

@@ -5,7 +5,7 @@ namespace tensoropt::kinds {
 namespace {
 
 void run(const Run& run) {
-  const auto row = count_of(Shape(run.shape.begin() + 1, run.shape.end()));
+  const auto row = count_of_row(run.shape);
   std::vector<std::size_t> sent, received;
   for (std::size_t place = 0; place < run.ranks; ++place) {
     sent.push_back(std::size_t(run.rows[2 * place]) * row);

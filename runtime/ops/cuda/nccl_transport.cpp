@@ -73,16 +73,8 @@ void NcclTransport::reduce_scatter(const void* x, void* y, std::size_t count, st
 }
 
 void NcclTransport::all_to_all(const void* x, void* y, std::size_t count) {
-  const auto type = type_of(element_.type);
-  in_group("ncclSend and ncclRecv", [&] {
-    int result = 0;
-    for (int place = 0; place < ranks_ && !result; ++place) {
-      const auto offset = bytes(count) * std::size_t(place);
-      result = nccl().ncclSend(at(x, offset), count, type, place, comm_, stream_);
-      if (!result) result = nccl().ncclRecv(at(y, offset), count, type, place, comm_, stream_);
-    }
-    return result;
-  });
+  const std::vector<std::size_t> equal(std::size_t(ranks_), count);
+  all_to_all_unequal(x, equal.data(), y, equal.data());
 }
 
 void NcclTransport::all_to_all_unequal(const void* x, const std::size_t* sent, void* y,

@@ -13,8 +13,6 @@
 namespace tensoropt {
 namespace {
 
-constexpr int kDefaultMemory = 0;  // OrtMemTypeDefault
-
 std::mutex mutex;
 // ONNX Runtime creates an allocator object per node; the memory info is unique per arena. Never
 // destroyed: sessions may end after this library's statics.
