@@ -184,7 +184,7 @@ def _normalises(weights: ir.Value, routes: _Routes) -> bool | None:
 def _fits(
     up: ir.Value, down: ir.Value, tokens: ir.Value, every: list[int | None], routes: _Routes
 ) -> bool:
-    """Return whether the shapes and types are those of the operator."""
+    """Return whether the operator takes these shapes and types."""
     (rows, width), wide, narrow = shape_of(tokens), shape_of(up), shape_of(down)
     scores = shape_of(routes.scores)
     if len(wide) != 3 or len(narrow) != 3 or None in (*wide, *narrow, width):

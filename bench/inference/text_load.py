@@ -4,7 +4,7 @@
 
 FOLDER is the output of bench/inference/decoders.py. Each model is compiled for one rank and for
 two, and served. Clients stream texts of prompts of different lengths, each over its own connection.
-`--before` is the interpreter of another installation, such as that of an older commit: its server
+`--before` is the interpreter of another installation, for example of an older commit: its server
 and this one take turns with the same plans and requests, and the idle one sleeps. Figures are
 medians of rounds; percentiles are over all rounds.
 

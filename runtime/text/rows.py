@@ -31,7 +31,7 @@ class _Source:
 
 
 class Rows:
-    """The caches of a batch: row n is that of text n; further rows fill the batch up."""
+    """The caches of a batch: text n has row n, and further rows fill the batch up."""
 
     def __init__(self, steps: Steps, comm: MPI.Comm) -> None:
         self._steps, self._comm = steps, comm
