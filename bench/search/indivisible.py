@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import zoo
 
 from tensoropt.compiler.layout.mesh import factorisations, parse_mesh
-from tensoropt.compiler.layout.rule import Rule
+from tensoropt.compiler.layout.rule import Rule, split_by
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.program.graph import Graph, Op
 from tensoropt.compiler.program.reader import read_graph
@@ -52,7 +52,7 @@ def _work(rule: Rule) -> float:
 
 def _splits(rule: Rule, mesh: Mesh, pads: Pads) -> bool:
     """Return whether all axes can split a loop; passing on partial sums saves no work."""
-    return any(all(isinstance(r, int) for r in s.roles) for s in strategies(rule, mesh, pads))
+    return any(all(split_by(role) for role in s.roles) for s in strategies(rule, mesh, pads))
 
 
 def _meshes(text: str) -> list[Mesh]:

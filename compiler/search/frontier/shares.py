@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tensoropt.compiler.cost.bodies import whole_time_s
 from tensoropt.compiler.cost.device import Device
-from tensoropt.compiler.layout.rule import Joint, Rule
+from tensoropt.compiler.layout.rule import Rule, split_by
 from tensoropt.compiler.program.graph import Graph, Op
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
@@ -47,7 +47,7 @@ def split_shares(ops: Sequence[TimedOp], point: FrontierPoint) -> list[float]:
     """
     chosen = [(op.time_s, point.strategies[op.index].roles) for op in ops]
     return [
-        _share((time_s, isinstance(roles[axis], (int, Joint))) for time_s, roles in chosen)
+        _share((time_s, bool(split_by(roles[axis]))) for time_s, roles in chosen)
         for axis in range(len(point.mesh))
     ]
 
@@ -92,7 +92,7 @@ def _divisibility(pieces: int, pads: Pads) -> Callable[[Rule], bool]:
         key = Same(rule)
         if key not in known:
             options = strategies(rule, mesh, pads)
-            known[key] = any(isinstance(option.roles[0], int) for option in options)
+            known[key] = any(split_by(option.roles[0]) for option in options)
         return known[key]
 
     return divides
