@@ -256,6 +256,9 @@ bench-gpu-layers: build ## Measure: layers in training on GPUs next to published
 bench-gpu-serving: build ## Measure: served decoding steps on GPUs next to published times (ARGS: file)
 	$(BIN)/python bench/accuracy/gpu_serving.py $(ARGS)
 
+bench-gpu-degrees: build ## Measure: fewest GPUs for a time per token, predicted and published (ARGS: file)
+	$(BIN)/python bench/accuracy/gpu_degrees.py $(ARGS)
+
 bench-gpu-choices: build ## Measure: fastest plans by data sheets and by measured costs (15 minutes)
 	$(BIN)/python bench/accuracy/gpu_choices.py $(ARGS)
 

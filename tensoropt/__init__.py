@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from tensoropt.compiler.api.frontier import Frontier, Interrupted, Point
     from tensoropt.compiler.api.model import Model, load
     from tensoropt.compiler.api.scaling import Scaling
+    from tensoropt.compiler.api.service import Service
     from tensoropt.compiler.api.training import Training
+    from tensoropt.compiler.planning.service import Deployment, ServiceLevel
     from tensoropt.runtime.api.check import check
     from tensoropt.runtime.api.plan import Plan, diff
     from tensoropt.runtime.api.train import TrainingInterrupted, TrainingRun, train
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from tensoropt.runtime.text.session import TextSession
 
 __all__ = [
+    "Deployment",
     "Frontier",
     "Interrupted",
     "Model",
@@ -34,6 +37,8 @@ __all__ = [
     "Point",
     "RankFailedError",
     "Scaling",
+    "Service",
+    "ServiceLevel",
     "Session",
     "TensoroptError",
     "TextSession",
@@ -52,7 +57,9 @@ _HOMES = {
     "tensoropt.compiler.api.frontier": ("Frontier", "Interrupted", "Point"),
     "tensoropt.compiler.api.model": ("Model", "load"),
     "tensoropt.compiler.api.scaling": ("Scaling",),
+    "tensoropt.compiler.api.service": ("Service",),
     "tensoropt.compiler.api.training": ("Training",),
+    "tensoropt.compiler.planning.service": ("Deployment", "ServiceLevel"),
     "tensoropt.runtime.api.check": ("check",),
     "tensoropt.runtime.api.plan": ("Plan", "diff"),
     "tensoropt.runtime.api.train": ("TrainingInterrupted", "TrainingRun", "train"),

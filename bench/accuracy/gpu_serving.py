@@ -41,7 +41,7 @@ from tensoropt.compiler.program.timeline import Step
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.runtime.support.flags import Parser, run_command
 
-__all__ = ["Published", "read_rows", "speed_ups"]
+__all__ = ["Published", "read_rows", "served_s", "speed_ups"]
 
 LLAMA = Served()
 GPT_OSS = Served(
@@ -105,8 +105,8 @@ class Row:
     other_s: float | None
 
 
-def read_rows(path: Path) -> list[Published]:
-    """Return the rows in which prompts weigh least, sorted by requests and ranks."""
+def read_rows(path: Path, most_prompt_tokens: float = _MOST_PROMPT_TOKENS) -> list[Published]:
+    """Return the rows of at most these tokens of prompts per step, by requests and ranks."""
     with path.open(encoding="utf-8", newline="") as file:
         rows = [
             Published(
@@ -118,7 +118,7 @@ def read_rows(path: Path) -> list[Published]:
             )
             for row in csv.DictReader(file)
         ]
-    kept = [row for row in rows if row.prompt_tokens <= _MOST_PROMPT_TOKENS]
+    kept = [row for row in rows if row.prompt_tokens <= most_prompt_tokens]
     return sorted(kept, key=lambda row: (row.batch, row.isl, row.osl, row.ranks))
 
 
@@ -160,7 +160,7 @@ def _decoding(row: Published) -> FrontierPoint:
     return planned(LLAMA, "h100", row.batch, 1, row.isl + row.osl // 2, row.ranks)
 
 
-def _served_s(row: Published) -> float:
+def served_s(row: Published) -> float:
     """Return the predicted time per token with the share of other requests' prompts."""
     decoding = _decoding(row)
     attention_s = sum(
@@ -192,7 +192,7 @@ def _compare(rows: Sequence[Published], program: str | None) -> list[Row]:
         Row(
             row,
             _decoding(row).time_s,
-            _served_s(row),
+            served_s(row),
             None if program is None else _estimate_s(program, row),
         )
         for row in rows

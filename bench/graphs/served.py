@@ -56,7 +56,7 @@ class Served:
 
     def build(self, name: str) -> Builder:
         g = Builder(name, self.dtype)
-        ids = g.input("ids", "int64", "batch", "sequence")
+        ids = g.input("input_ids", "int64", "batch", "sequence")
         g.input("attention_mask", "int64", "batch", "total")
         pasts = [self._past(g, number) for number in range(self.layers)]
         cached = _Masked(g, self.heads, self.groups, self.size, self.positions, ids, pasts[0][0])

@@ -50,7 +50,9 @@ from tensoropt.passes.search_strategies import SearchReport
 from tensoropt.runtime.plan.dims import Sizes, parse_ranges, sizes_text
 
 if TYPE_CHECKING:
+    from tensoropt.compiler.api.service import Service
     from tensoropt.compiler.planning.request import Request
+    from tensoropt.compiler.planning.service import ServiceLevel
 
 __all__ = ["Model", "load"]
 
@@ -263,6 +265,39 @@ class Model:
         frontier = Frontier.from_report(self.name, program, report)
         return frontier.limit(frontier.request.memory_bytes)
 
+    @documented()
+    def service(
+        self,
+        level: ServiceLevel,
+        devices: int = 8,
+        device: str | Path | Sequence[str | Path] | None = None,
+        *,
+        memory: int | str | None = None,
+        launch: str | None = None,
+        progress: bool | Callable[[str], None] = False,
+    ) -> Service:
+        """Return the deployments of a decoder for a service ``level``, on up to ``devices``.
+
+        A deployment is a number of replicas of a plan. Each replica continues many texts.
+        """
+        given = {"devices": devices, "device": device, "memory": memory, "launch": launch}
+        request = make_request(given, Interface.PYTHON)
+        with reporting_to(progress) as say:
+            return self.deployments(level, request, say)
+
+    def deployments(self, level: ServiceLevel, request: Request, say: Say) -> Service:
+        """Return the deployments that `service` describes, for a checked ``request``."""
+        from tensoropt.compiler.api.service import find_deployments
+
+        def sized(sizes: Mapping[str, Sizes]) -> Program:
+            return self.with_sizes(sizes).program()
+
+        return find_deployments(self.name, sized, level, request, say)
+
+    def with_sizes(self, dims: Mapping[str, Sizes]) -> Model:
+        """Return this model with more sizes of symbolic dimensions, itself for none."""
+        return self if not dims else Model(self.path, {**self.dims, **dims}, tracing=self._tracing)
+
     def read(self, *, trains: bool = False) -> ir.Module:
         """Return the module in the file, unprepared; with ``trains``, for a training step."""
         if trains not in self._modules:
@@ -363,9 +398,8 @@ class Model:
         name, samples = batch_of(self.path, self.dims)
         numbers, programs = numbers_of(searched, samples), list[Program]()
         for number in numbers:
-            dims = {**self.dims, name: samples // number}
             own = replace(step, micro_batches=number, searched_batches=None)
-            model = self if number == 1 else Model(self.path, dims, tracing=self._tracing)
+            model = self if number == 1 else self.with_sizes({name: samples // number})
             programs.append(model.program(own, _prefixed(say, f"micro-batches {number}")))
         first = programs[0]
         if samples > numbers[0]:

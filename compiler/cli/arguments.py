@@ -199,6 +199,9 @@ def _add_planning(group: argparse._ArgumentGroup) -> None:
     add("--pins", action="append", default=[], type=Path, metavar="FILE",
         help="read pins from a .toml file, or from the annotations of an .onnx model "
         "(repeatable)")  # fmt: skip
+    add("--kubernetes", type=Path, metavar="FILE",
+        help="with --objective service, write a manifest of the replicas that kubectl "
+        "applies")  # fmt: skip
     add("--with-leanest", action="store_true",
         help="with --objective profile -o, also write the leanest plan of each number of "
         "devices, as N-lean")  # fmt: skip

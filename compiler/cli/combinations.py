@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from tensoropt.compiler.planning import request
+from tensoropt.compiler.planning.service import is_service
 from tensoropt.compiler.support.options import Combination
 from tensoropt.compiler.support.phases import PHASE_NAMES
 
@@ -18,6 +19,7 @@ PLAN = "a plan"
 _PLAN_FOLDER, _SLASHED = "a folder for a plan", "a path that ends in a slash"
 _EARLY = "a phase before the search"
 _PROFILE = "objective=profile"
+_SERVICE = "a service level"
 
 TRAINING = (
     Combination(
@@ -119,6 +121,20 @@ COMBINATIONS = (
         needs=[f"{_PROFILE} & output"],
     ),
     Combination(
+        [_SERVICE],
+        "{given} picks by itself, expected no {other}",
+        excludes=[
+            *("mesh", "stages", "strategies", "pick", "pareto", "explain", "report", "plot"),
+            *("netron", "annotations", "dtensor", "target", "compare", "train"),
+        ],
+    ),
+    Combination([_SERVICE], "{given} needs an .onnx model, got: '{input}'", needs=[_MODEL]),
+    Combination(
+        ["kubernetes"],
+        "{given} is the manifest of a service, expected --objective service:LEVEL",
+        needs=[_SERVICE],
+    ),
+    Combination(
         ["explain"], "{given}: expected --format table or json, got: csv", excludes=["format=csv"]
     ),
     Combination(
@@ -158,6 +174,8 @@ def spelled_flags(args: argparse.Namespace) -> dict[str, str]:
         spelled[_PLAN_FOLDER] = f"-o {args.output}"
     if "planning" in spelled or args.train or _writes_plan(args):
         spelled[PLAN] = "planning flags"
+    if is_service(args.objective):
+        spelled[_SERVICE] = "--objective service"
     if args.slashed:
         spelled[_SLASHED] = f"-o {args.output}{os.sep}"
     if args.emit in PHASE_NAMES[: PHASE_NAMES.index("search")]:

@@ -9,6 +9,7 @@ from tensoropt.compiler.api.training import step_of
 from tensoropt.compiler.cli.arguments import FORMATS, OBJECTIVES
 from tensoropt.compiler.cli.training_flags import read_training
 from tensoropt.compiler.planning.request import SEARCHES, Request
+from tensoropt.compiler.planning.service import is_service
 from tensoropt.compiler.support.choices import check_known
 from tensoropt.compiler.support.options import Interface, options_of
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
@@ -18,7 +19,7 @@ __all__ = ["compared_searches", "read_request", "read_step"]
 
 def read_request(args: argparse.Namespace) -> Request:
     """Return the request of the flags; raises :class:`UserError` before any search."""
-    if args.objective is not None:
+    if args.objective is not None and not is_service(args.objective):
         check_known("--objective: unknown objective", args.objective, OBJECTIVES)
     if args.format is not None:
         check_known("--format: unknown form", args.format, FORMATS)
@@ -26,7 +27,7 @@ def read_request(args: argparse.Namespace) -> Request:
     given = {name: getattr(args, option.flag or name) for name, option in options}
     given["pins"] = [*args.pin, *args.pins]
     given["model"] = args.input if args.input.endswith(".onnx") else args.weights
-    if args.objective == "profile":
+    if args.objective == "profile" or is_service(args.objective):
         given["objective"] = None
     if args.target not in (None, "onnxruntime"):  # other runtimes have no overlap
         given["overlap"] = "off"

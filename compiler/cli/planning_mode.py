@@ -16,11 +16,13 @@ from tensoropt.compiler.api.program import Program, Source
 from tensoropt.compiler.cli.output import write_text
 from tensoropt.compiler.cli.planning_flags import compared_searches, read_request, read_step
 from tensoropt.compiler.cli.profile_mode import run_profile
+from tensoropt.compiler.cli.service_mode import run_service
 from tensoropt.compiler.cli.standard import check_standard, write_standard
 from tensoropt.compiler.cli.tracing import tracing
 from tensoropt.compiler.comparison.compare import Compared
 from tensoropt.compiler.exporter.plan.writer import check_replaceable
 from tensoropt.compiler.planning.request import Request
+from tensoropt.compiler.planning.service import is_service
 from tensoropt.compiler.report.comparison import (
     Comparison,
     comparison_csv,
@@ -107,6 +109,8 @@ class _Planning:
         if self._is_searched():
             self.model.compile(self.args.output, self.say)
             return 0
+        if is_service(self.args.objective):
+            return run_service(self.model, self.args, self.request, self.say)
         if self.args.output is not None:
             self.model.check_weights(self.args.output, trains=self.args.train)
         program = self.model.program(self.step, self.say)

@@ -166,7 +166,8 @@ class Request:
         "WHAT",
         "minimize time, memory, or devices: the fewest on which a plan fits",
         one_of("objective", OBJECTIVES),
-        in_command="; or profile: one plan per number of devices",
+        in_command="; or profile: one plan per number of devices; or a service level of text, such "
+        "as service:rate=4,prompt=1024,answer=256,first_s=0.5,token_s=0.02",
     ).field(OBJECTIVES[0])
     search: str = Option(
         "NAME", f"search method: {', '.join(SEARCHES)}", one_of("search", SEARCHES)

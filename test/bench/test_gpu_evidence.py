@@ -8,6 +8,7 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 from accuracy.gpu_choices import Change, by_data_sheet, table
+from accuracy.gpu_degrees import fewest, limits
 from accuracy.gpu_layers import LAYERS, Measured, host_limited, rows_of
 from accuracy.gpu_serving import LLAMA, Published, read_rows, speed_ups
 from graphs.served import Served
@@ -55,6 +56,12 @@ def test_parameters_are_those_published() -> None:
     assert LLAMA.build("x").parameters / 1e9 == pytest.approx(8.03, abs=0.005)
 
 
+def test_the_fewest_gpus_for_a_limit() -> None:
+    times_s = {1: 8.0, 2: 2.0}
+    assert [*limits(times_s)] == [4.0, 12.0]
+    assert [fewest(times_s, limit_s) for limit_s in (1.0, 4.0, 12.0)] == [None, 2, 1]
+
+
 @pytest.mark.parametrize("experts", [0, 4])
 def test_served_decoders_run(experts: int, tmp_path: Path) -> None:
     sizes = {"layers": 2, "width": 64, "heads": 4, "groups": 2, "size": 16, "inner": 96}
@@ -68,8 +75,8 @@ def test_served_decoders_run(experts: int, tmp_path: Path) -> None:
         for own in session.get_inputs()
         if own.name.startswith("past")
     }
-    fed = {"ids": np.ones((3, 1), np.int64), "attention_mask": np.ones((3, 6), np.int64), **past}
-    scores, *presents = session.run(None, fed)
+    ids, mask = np.ones((3, 1), np.int64), np.ones((3, 6), np.int64)
+    scores, *presents = session.run(None, {"input_ids": ids, "attention_mask": mask, **past})
     assert scores.shape == (3, 1, 128)
     assert np.isfinite(scores).all()
     assert {held.shape for held in presents} == {(3, 2, 6, 16)}
