@@ -143,6 +143,7 @@ def greedy(path, prompt, count):
                 feeds[tensor.name] = np.arange(len(tokens))[None]
             elif tensor.name.startswith("past"):
                 _, shared, _, size = tensor.shape
-                feeds[tensor.name] = np.zeros((1, shared, 0, size), np.float32)
+                dtype = np.int8 if tensor.type == "tensor(int8)" else np.float32
+                feeds[tensor.name] = np.zeros((1, shared, 0, size), dtype)
         tokens.append(int(session.run(["logits"], feeds)[0][0, -1].argmax()))
     return tokens[len(prompt) :]

@@ -274,25 +274,30 @@ class Model:
         *,
         memory: int | str | None = None,
         launch: str | None = None,
+        also: Sequence[Model] = (),
         progress: bool | Callable[[str], None] = False,
     ) -> Service:
         """Return the deployments of a decoder for a service ``level``, on up to ``devices``.
 
-        A deployment is a number of replicas of a plan. Each replica continues many texts.
+        A deployment is a number of replicas of a plan. Each replica continues many texts. ``also``
+        are other forms of the model, such as one with caches of 8 bits.
         """
         given = {"devices": devices, "device": device, "memory": memory, "launch": launch}
         request = make_request(given, Interface.PYTHON)
         with reporting_to(progress) as say:
-            return self.deployments(level, request, say)
+            return self.deployments(level, request, say, also)
 
-    def deployments(self, level: ServiceLevel, request: Request, say: Say) -> Service:
+    def deployments(
+        self, level: ServiceLevel, request: Request, say: Say, also: Sequence[Model] = ()
+    ) -> Service:
         """Return the deployments that `service` describes, for a checked ``request``."""
-        from tensoropt.compiler.api.service import find_deployments
+        from tensoropt.compiler.api.service import Sized, find_deployments
 
-        def sized(sizes: Mapping[str, Sizes]) -> Program:
-            return self.with_sizes(sizes).program()
+        def sized(model: Model) -> Sized:
+            return lambda sizes: model.with_sizes(sizes).program()
 
-        return find_deployments(self.name, sized, level, request, say)
+        forms = [*map(sized, (self, *also))]
+        return find_deployments(self.name, forms, level, request, say)
 
     def with_sizes(self, dims: Mapping[str, Sizes]) -> Model:
         """Return this model with more sizes of symbolic dimensions, itself for none."""

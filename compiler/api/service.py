@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
@@ -36,13 +36,15 @@ if TYPE_CHECKING:
     from tensoropt.compiler.planning.request import Request
     from tensoropt.compiler.search.frontier.search import FrontierPoint
 
-__all__ = ["Service", "find_deployments"]
+__all__ = ["Service", "Sized", "find_deployments"]
 
 _IDS, _MASK = "input_ids", "attention_mask"
 _GAIN = 0.99
 """Of the time per token: twice the ranks are tried as long as they bring it below."""
 
 
+Sized = Callable[[Mapping[str, Sizes]], Program]
+"""Returns the program of a model with more sizes of its dimensions."""
 _Planned = tuple[Program, Row]
 """A program, and its row with the plan of a replica."""
 
@@ -78,7 +80,7 @@ class Service(Sequence[Deployment]):
         """
         own = deployment or self.report.require_best()
         program, row = self._plans[own]
-        return Scaling(self.report.model, program, [row])[0].fastest.compile(directory)
+        return Scaling(own.model, program, [row])[0].fastest.compile(directory)
 
 
 @dataclass(frozen=True)
@@ -108,23 +110,20 @@ def _only(size: int) -> range:
 
 
 def find_deployments(
-    name: str,
-    sized: Callable[[Mapping[str, Sizes]], Program],
-    level: ServiceLevel,
-    request: Request,
-    say: Say,
+    name: str, forms: Sequence[Sized], level: ServiceLevel, request: Request, say: Say
 ) -> Service:
     """Return the deployments of the model ``name`` on up to ``request.devices`` devices.
 
-    ``sized`` returns the program of the model with more sizes of its dimensions. More texts than a
-    single replica needs for the rate are not tried. A search per number of ranks and of texts.
+    The model may have several ``forms``. More texts than a single replica needs for the rate are
+    not tried. A search per form, number of ranks and number of texts.
     """
-    replicas, plans = _Replicas(sized, level, request, say), dict[Deployment, _Planned]()
-    for texts in texts_tried():
-        found = dict(replicas.plan(texts))
-        plans |= {own: planned for own, planned in found.items() if _is_allowed(own, request)}
-        if all(own.replicas == 1 for own in found):
-            break
+    plans: dict[Deployment, _Planned] = {}
+    for replicas in (_Replicas(sized, level, request, say) for sized in forms):
+        for texts in texts_tried():
+            found = dict(replicas.plan(texts))
+            plans |= {own: planned for own, planned in found.items() if _is_allowed(own, request)}
+            if all(own.replicas == 1 for own in found):
+                break
     rows, device = frontier_of(plans), request.description
     is_gpu = device.host_launch_s is not None
     given = name, device.name, request.devices, level, rows, best(rows, level), is_gpu
@@ -134,13 +133,7 @@ def find_deployments(
 class _Replicas:
     """Replicas of 1, 2, 4, ... ranks for a service level."""
 
-    def __init__(
-        self,
-        sized: Callable[[Mapping[str, Sizes]], Program],
-        level: ServiceLevel,
-        request: Request,
-        say: Say,
-    ) -> None:
+    def __init__(self, sized: Sized, level: ServiceLevel, request: Request, say: Say) -> None:
         self._sized, self._level, self._request, self._say = sized, level, request, say
         self._names, part = _names(sized({})), min(level.prompt, level.part)
         self._prompt = self._graph(self._names.step(1, part, level.prompt // 2))
@@ -167,7 +160,7 @@ class _Replicas:
             need += max(row.point.transient_bytes, at_prompt.transient_bytes)
             own = loaded(level, times, row.devices, texts, need)
             if own is not None:
-                yield own, (program, row)
+                yield replace(own, model=program.source.path.name), (program, row)
 
     def _graph(self, sizes: Mapping[str, Sizes]) -> Graph:
         (graph,) = self._sized(sizes).graphs.values()

@@ -155,6 +155,12 @@ def _add_general(parser: Parser) -> None:
         "on 2, 4 and 2x2 simulated ranks")  # fmt: skip
     add("--check-annotations", action="store_true",
         help="check the model's multi-device annotations")  # fmt: skip
+    add("--int8-caches", type=Path, metavar="FILE.onnx",
+        help="write the decoder with caches of 8-bit integers, and print the effect on "
+        "--sample")  # fmt: skip
+    add("--sample", type=Path, metavar="FILE",
+        help="with --int8-caches, a text that the model should know, or a .json list of "
+        "tokens")  # fmt: skip
     add("--custom-ops", action="append", default=[], type=Path, metavar="LIB.so",
         help="with --check-rules, a library of custom operators (repeatable)")  # fmt: skip
     add("--progress", action="store_true",
@@ -198,6 +204,9 @@ def _add_planning(group: argparse._ArgumentGroup) -> None:
         add_option(group, option)
     add("--pins", action="append", default=[], type=Path, metavar="FILE",
         help="read pins from a .toml file, or from the annotations of an .onnx model "
+        "(repeatable)")  # fmt: skip
+    add("--also", action="append", default=[], type=Path, metavar="MODEL.onnx",
+        help="with --objective service, another form of the model, such as one of --int8-caches "
         "(repeatable)")  # fmt: skip
     add("--kubernetes", type=Path, metavar="FILE",
         help="with --objective service, write a manifest of the replicas that kubectl "

@@ -56,6 +56,16 @@ COMBINATIONS = (
         excludes=[PLAN, "emit", "pass_pipeline"],
     ),
     Combination(
+        ["int8_caches"],
+        "{given} plans nothing, expected no flags of planning or passes",
+        excludes=[PLAN, "emit", "pass_pipeline"],
+    ),
+    Combination(["int8_caches"], "{given} needs an .onnx model, got: '{input}'", needs=[_MODEL]),
+    Combination(["int8_caches"], "{given} measures scales, expected --sample", needs=["sample"]),
+    Combination(
+        ["sample"], "{given} is for scales of caches, expected --int8-caches", needs=["int8_caches"]
+    ),
+    Combination(
         ["check_annotations"],
         "{given} plans nothing, expected the model alone",
         excludes=[PLAN, "emit", "pass_pipeline"],
@@ -130,8 +140,8 @@ COMBINATIONS = (
     ),
     Combination([_SERVICE], "{given} needs an .onnx model, got: '{input}'", needs=[_MODEL]),
     Combination(
-        ["kubernetes"],
-        "{given} is the manifest of a service, expected --objective service:LEVEL",
+        ["kubernetes", "also"],
+        "{given} is about a service, expected --objective service:LEVEL",
         needs=[_SERVICE],
     ),
     Combination(

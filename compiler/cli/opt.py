@@ -39,6 +39,10 @@ def _run(args: argparse.Namespace) -> int:
         from tensoropt.compiler.cli.standard import run_check_annotations
 
         return run_check_annotations(args)
+    if args.int8_caches is not None:
+        from tensoropt.compiler.cli.standard import run_int8_caches
+
+        return run_int8_caches(args)
     if args.emit:
         from tensoropt.compiler.cli.emit_mode import run_emit
 

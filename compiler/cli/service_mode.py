@@ -30,7 +30,8 @@ def run_service(model: Model, args: argparse.Namespace, request: Request, say: P
     level = ServiceLevel.parse(args.objective)
     if args.output is not None:
         model.check_weights(args.output)
-    service = model.deployments(level, request, say)
+    also = [Model(path, model.dims) for path in args.also]
+    service = model.deployments(level, request, say, also)
     say.clear()
     _print(args, service)
     sys.stdout.flush()

@@ -14,7 +14,7 @@ from tensoropt.compiler.support.choices import check_known
 if TYPE_CHECKING:
     from tensoropt.compiler.api.frontier import Point
 
-__all__ = ["check_standard", "run_check_annotations", "write_standard"]
+__all__ = ["check_standard", "run_check_annotations", "run_int8_caches", "write_standard"]
 
 
 def check_standard(args: argparse.Namespace) -> None:
@@ -51,3 +51,13 @@ def run_check_annotations(args: argparse.Namespace) -> int:
     if not mistakes:
         print(f"{args.input}: the annotations of {count} nodes are valid")
     return 1 if mistakes else 0
+
+
+def run_int8_caches(args: argparse.Namespace) -> int:
+    """Write the model with caches of 8-bit integers, and print the effect."""
+    from tensoropt.compiler.exporter.standard.int8_caches import read_sample, write_int8_caches
+
+    model, target = Path(args.input), args.int8_caches
+    effect = write_int8_caches(model, target, read_sample(args.sample, model))
+    print(f"{target}: {effect}")
+    return 0

@@ -98,7 +98,8 @@ class Deployment:
 
     A replica has ``ranks`` devices and continues ``texts`` on average, at most ``slots``. With
     ``rate`` requests per second for each replica, the first token takes ``first_s`` and each other
-    token ``token_s``, both on average. A device needs ``process_bytes``.
+    token ``token_s``, both on average. A device needs ``process_bytes``. ``model`` is the name
+    of the file.
     """
 
     ranks: int
@@ -109,6 +110,7 @@ class Deployment:
     rate: float
     first_s: float
     token_s: float
+    model: str = ""
 
     @property
     def devices(self) -> int:

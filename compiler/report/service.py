@@ -68,13 +68,13 @@ def _limit(time_s: float) -> str:
 
 def service_table(report: ServiceReport, *, colour: bool = False) -> str:
     """Return a row per deployment, with the best one marked."""
-    level = report.level
+    level, several = report.level, {row.model for row in report.rows} != {report.model}
     title = (
         f"{report.model} on up to {report.devices} x {report.device}: {level.rate:g} requests per "
         f"second of {level.prompt} + {level.answer} tokens, averages under full load"
     )
     header = ["devices", "replicas", "ranks", "texts", "slots", "memory", "requests/s"]
-    header += ["first token", "token", ""]
+    header += ["first token", "token", *(["model"] if several else []), ""]
     rows = [
         [
             *map(str, (row.devices, row.replicas, row.ranks, row.texts, row.slots)),
@@ -82,6 +82,7 @@ def service_table(report: ServiceReport, *, colour: bool = False) -> str:
             f"{row.rate * row.replicas:.3g}",
             format_seconds(row.first_s),
             format_seconds(row.token_s),
+            *([row.model] if several else []),
             _mark(report, row),
         ]
         for row in report.rows

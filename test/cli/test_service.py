@@ -69,6 +69,16 @@ def test_the_plan_of_the_best_is_written(opt, decoder: Path, tmp_path: Path) -> 
     assert container["resources"]["limits"]["cpu"] == str(ranks)
 
 
+def test_another_form_with_smaller_caches(opt, tmp_path: Path) -> None:
+    large = write_decoder(tmp_path / "large.onnx", layers=1, in_place=True)
+    small = write_decoder(tmp_path / "small.onnx", layers=1, in_place=True, shared=1)
+    done = opt(large, "--devices", "1", "--objective", LEVEL, "--also", small, "--format", "json")
+    rows = json.loads(done.out)["deployments"]
+    assert {row["model"] for row in rows} == {"small.onnx"}
+    table = opt(large, "--devices", "1", "--objective", LEVEL, "--also", small).out
+    assert table.splitlines()[1].split()[-1] == "model"
+
+
 def test_limits_that_no_deployment_meets(opt, decoder: Path, tmp_path: Path) -> None:
     plan = tmp_path / "plan"
     done = opt(decoder, "--objective", f"{LEVEL},token_s=1e-9", "-o", plan)
