@@ -290,8 +290,7 @@ class Request:
     @property
     def limit_bytes(self) -> int | None:
         """The memory limit of one device: ``memory``, else its capacity; ``None`` without both."""
-        own = self.memory_bytes
-        return self.description.memory_capacity_bytes if own is None else own
+        return self.capacity_bytes if self.memory is None else self.memory_bytes
 
     @property
     def capacity_bytes(self) -> int | None:
@@ -304,8 +303,12 @@ class Request:
 
     @property
     def tensor_bytes(self) -> int | None:
-        """The bytes that the limit leaves for tensors, at least 1; ``None`` without a limit."""
-        limit = self.limit_bytes
+        """The bytes that the limit of a search leaves for tensors, at least 1; ``None`` without.
+
+        The capacity does not limit searches of stages, as `description` says.
+        """
+        capacity = self.description.memory_capacity_bytes
+        limit = capacity if self.memory is None else self.memory_bytes
         return None if limit is None else max(limit - self.rest_bytes, 1)
 
     @property
@@ -376,8 +379,10 @@ class Request:
         return "leanest" if self.objective == "memory" else "fastest"
 
     def with_devices(self, devices: int) -> Request:
-        """Return the same request for another number of devices."""
-        return replace(self, devices=devices, mesh=None)
+        """Return the same request for another number of devices; without stages that divide it."""
+        own = replace(self, stages=1, schedule=None, devices=devices, mesh=None)
+        divides = self.stages == AUTO or devices % self.stages == 0
+        return replace(own, stages=self.stages, schedule=self.schedule) if divides else own
 
 
 COMBINATIONS = (
@@ -392,7 +397,7 @@ COMBINATIONS = (
     Combination(
         ["stages"],
         "{given} plans pipelines, expected no {other}",
-        excludes=["objective", "compare", "netron"],
+        excludes=["objective=memory", "objective=devices", "compare", "netron"],
     ),
     Combination(
         ["stages=auto"],

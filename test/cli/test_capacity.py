@@ -147,3 +147,17 @@ def test_integer_programs_obey_the_capacity(opt, deep, device, sizes, capacity) 
     flags = ("--devices", "2", "--search", "ilp", *own, "--pareto", "--format", "json")
     found = points(opt(deep, *flags))
     assert all(("above capacity" in point["marks"]) == (capacity == 1000) for point in found)
+
+
+def test_steps_in_stages_obey_the_capacity(opt, refused, deep, device, tmp_path) -> None:
+    asked = (*FLAGS, "--train", "--loss", "mse:y,t", "--stages", "2", "--micro-batches", "4")
+    table = ("--pareto", "--format", "json")
+    sizes = [own["process_bytes"] for own in points(opt(deep, *asked, *device(None), *table))]
+    assert sizes[0] > sizes[-1]
+    plan = tmp_path / "plan"
+    assert opt(deep, *asked, *device(sizes[0] - 1), "-o", plan).status == 0
+    written = json.loads((plan / "plan.json").read_text(encoding="utf-8"))
+    assert written["predicted"]["process_bytes"] < sizes[0]
+    none = tmp_path / "none"
+    assert "nothing fits" in refused(deep, *asked, *device(sizes[-1] - 1), "-o", none)
+    assert not none.exists()
