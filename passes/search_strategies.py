@@ -202,7 +202,7 @@ def write_chunks(module: ir.Module, point: StagedPoint) -> None:
     check_schedule(made.schedule)
     numbers = (made.numbers[i] for i, node in enumerate(graph.nodes) if isinstance(node, Op))
     ops = (op for op in onnx.function(module).regions[0].blocks[0] if is_node(op.operation))
-    with module.context:
+    with module.context, ir.Location.unknown():
         keys.PLACES.set(module.operation.attributes, [*made.schedule.places])
         keys.SCHEDULE.set(module.operation.attributes, made.schedule.texts)
         times = {

@@ -14,7 +14,7 @@ from training_data import draw
 
 from tensoropt.compiler.cli.opt import main
 
-__all__ = ["FLAGS", "convolutions", "perceptron", "small_family", "write"]
+__all__ = ["FLAGS", "chain", "convolutions", "perceptron", "small_family", "write"]
 
 FLAGS = ("--objective", "profile", "--epsilon", "0.2", "--recompute", "none")
 
@@ -35,6 +35,19 @@ def perceptron(folder: Path) -> Path:
     ]
     weights = {"w1": (64, 128), "w2": (128, 32)}
     return _saved(folder / "perceptron.onnx", nodes, {"x": (512, 64)}, {"y": (512, 32)}, weights)
+
+
+def chain(folder: Path) -> Path:
+    """Eight matrix products of 8 samples: enough to cut."""
+    nodes, last = [], "x"
+    for index in range(8):
+        result = "y" if index == 7 else f"h{index}"
+        nodes.append(helper.make_node("MatMul", [last, f"w{index}"], [result], name=f"p{index}"))
+        if index < 7:
+            last = f"r{index}"
+            nodes.append(helper.make_node("Tanh", [result], [last], name=f"t{index}"))
+    weights = {f"w{index}": (16, 16) for index in range(8)}
+    return _saved(folder / "chain.onnx", nodes, {"x": (8, 16)}, {"y": (8, 16)}, weights)
 
 
 def convolutions(folder: Path) -> Path:

@@ -16,6 +16,7 @@ from tensoropt.compiler.search.frontier.points import (
     micro_batches_of,
     recompute_of,
     schedule_of,
+    split_name,
     stages_of,
 )
 from tensoropt.compiler.support.units import format_bytes, format_seconds
@@ -84,7 +85,8 @@ def profile_rows(profile: ScalingReport) -> tuple[str, list[str], list[list[str]
         if point is None or first is None:
             rows.append([str(devices), *["-"] * (len(figures) + 1), "does not fit"])
             continue
-        rows.append([str(devices), *_cells(point, figures), f"{first.time_s / point.time_s:.2f}x"])
+        cells = [split_name(point), *_cells(point, figures)[1:]]
+        rows.append([str(devices), *cells, f"{first.time_s / point.time_s:.2f}x"])
     header = ["devices", "mesh", *figures, "speed-up"]
     return f"{profile.model} on {profile.device}: fastest, per device", header, rows
 

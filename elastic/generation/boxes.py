@@ -36,9 +36,9 @@ def pieces_of(
 ) -> list[Piece]:
     """Return the pieces of parts in layout ``held`` that make up ``rank``'s part in ``wanted``.
 
-    If several ranks have the same boxes, the one with the smallest ``distance`` is read. Ties are
-    broken by ``rank``, so that readers spread over the holders. Neither layout may be partial.
-    O(ranks of ``held``) per tensor.
+    Ranks are counted in the mesh of their layout. If several ranks have the same boxes, the one
+    with the smallest ``distance`` is read. Ties are broken by ``rank``, so that readers spread over
+    the holders. Neither layout may be partial. O(ranks of ``held``) per tensor.
     """
     own = wanted.boxes(shape, rank)
     pieces = []

@@ -33,9 +33,9 @@ _OWN, _OTHER, _HOST = 0.0, 1.0, 2.0  # distances
 class CudaMemory:
     """A `StateMemory` on the device of ``provider``. Raises `UserError` if it does not fit."""
 
-    def __init__(self, plan: TrainingPlan, provider: CudaProvider) -> None:
-        self._provider, self._places = provider, places_of(plan)
-        self._block = provider.block(size_of(plan))
+    def __init__(self, plan: TrainingPlan, rank: int, provider: CudaProvider) -> None:
+        self._provider, self._places = provider, places_of(plan, rank)
+        self._block = provider.block(size_of(plan, rank))
         self._staging = Arena("state", self._block.size)  # uses no memory before it is written
         self._gpu = cudart.uuid(provider.number)
         self._facts = replace(self._staging.block, device=self._device())
@@ -65,7 +65,8 @@ class CudaMemory:
 
     def open(self, blocks: Sequence[Block | None], plan: TrainingPlan) -> Source:
         found = [None if block is None else _OpenBlock(block, self._gpu) for block in blocks]
-        return _CudaSource(self._block, self._places, found, places_of(plan))
+        theirs = [places_of(plan, rank) for rank in range(len(found))]
+        return _CudaSource(self._block, self._places, found, theirs)
 
     def arena(self, name: str, size: int) -> Arena:
         """Return pinned memory, which the device can write during the next step."""
@@ -137,7 +138,7 @@ class _CudaSource:
         into: DeviceBlock,
         places: Mapping[str, Place],
         found: Sequence[_OpenBlock | None],
-        their_places: Mapping[str, Place],
+        their_places: Sequence[Mapping[str, Place]],
     ) -> None:
         self._into, self._places = into, places
         self._found, self._their_places = found, their_places
@@ -163,7 +164,7 @@ class _CudaSource:
         return copy
 
     def _begin(self, move: Move, stream: Stream) -> None:
-        ours, theirs = self._places[move.name], self._their_places[move.name]
+        ours, theirs = self._places[move.name], self._their_places[move.piece.holder][move.name]
         to = self._into.address + ours.start
         holder = self._found[move.piece.holder]
         assert holder is not None, f"rank {move.piece.holder} has no block here"

@@ -29,9 +29,9 @@ Copy = tuple[Array, Array]
 class HostMemory:
     """A `StateMemory`: the rank computes directly in its block."""
 
-    def __init__(self, plan: TrainingPlan) -> None:
-        self._arena = self.arena("state", size_of(plan))
-        self._arrays = arrays_in(self._arena.memory, plan)
+    def __init__(self, plan: TrainingPlan, rank: int) -> None:
+        self._arena = self.arena("state", size_of(plan, rank))
+        self._arrays = arrays_in(self._arena.memory, plan, rank)
 
     def arrays(self) -> Mapping[str, PlacedArray]:
         return {name: HostArray(array) for name, array in self._arrays.items()}
@@ -44,7 +44,10 @@ class HostMemory:
 
     def open(self, blocks: Sequence[Block | None], plan: TrainingPlan) -> Source:
         memory = [None if block is None else map_block(block) for block in blocks]
-        found = [None if block is None else arrays_in(block, plan) for block in memory]
+        found = [
+            None if block is None else arrays_in(block, plan, rank)
+            for rank, block in enumerate(memory)
+        ]
         return _HostSource(self._arrays, found, [block for block in memory if block is not None])
 
     def arena(self, name: str, size: int) -> Arena:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tensoropt.elastic.generation.boxes import Piece, pieces_of
+from tensoropt.runtime.plan.plan import Tensor
 from tensoropt.runtime.support.arena import Block
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.training.plan import TrainingPlan
@@ -42,11 +43,17 @@ def pieces_to_take(
 
     ``distances`` has one entry per rank of ``held``. Raises `UserError` if the states differ.
     """
-    given = {state.name: state.tensor for state in held.state}
-    for state in wanted.state:
-        tensor, theirs = state.tensor, given.get(state.name)
-        if theirs is None or (theirs.dtype, theirs.shape) != (tensor.dtype, tensor.shape):
+    given = {state.name: state for state in held.state}
+    for state in wanted.state_of(rank):
+        tensor, source = state.tensor, given.get(state.name)
+        if source is None or not _is_same(tensor, source.tensor):
             raise UserError(f"'{state.name}' does not match {held.folder.name}")
-        shape = [int(size) for size in tensor.shape]
-        for piece in pieces_of(shape, rank, tensor.layout, theirs.layout, distances.__getitem__):
-            yield state.name, piece
+        shape, owners = [int(size) for size in tensor.shape], held.owners(source)
+        layouts = tensor.layout, source.tensor.layout
+        far = distances[owners.start : owners.stop].__getitem__
+        for piece in pieces_of(shape, wanted.place(rank), *layouts, far):
+            yield state.name, replace(piece, holder=owners[piece.holder])
+
+
+def _is_same(tensor: Tensor, other: Tensor) -> bool:
+    return (tensor.dtype, tensor.shape) == (other.dtype, other.shape)

@@ -1,4 +1,4 @@
-"""The layout of the state's tensors in a rank's block, identical on every rank of a plan."""
+"""The layout of the state's tensors in a rank's block, identical on every rank of a stage."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Place:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-def places_of(plan: TrainingPlan) -> Mapping[str, Place]:
+def places_of(plan: TrainingPlan, rank: int) -> Mapping[str, Place]:
     """Return the place of a rank's part of each tensor, by name, in block order."""
     places, start = {}, 0
-    for state in plan.state:
+    for state in plan.state_of(rank):
         tensor = state.tensor
         place = Place(start, tuple(tensor.local_shape()), dtype_of(tensor.dtype))
         places[state.name] = place
@@ -41,14 +41,14 @@ def places_of(plan: TrainingPlan) -> Mapping[str, Place]:
     return places
 
 
-def size_of(plan: TrainingPlan) -> int:
+def size_of(plan: TrainingPlan, rank: int) -> int:
     """Return the size of a rank's state in a block, in bytes."""
-    return max((place.start + place.nbytes for place in places_of(plan).values()), default=0)
+    return max((place.start + place.nbytes for place in places_of(plan, rank).values()), default=0)
 
 
-def stamped_size_of(plan: TrainingPlan) -> int:
+def stamped_size_of(plan: TrainingPlan, rank: int) -> int:
     """Return the size of a rank's state with a stamp after it, in bytes."""
-    return -(-size_of(plan) // _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT
+    return -(-size_of(plan, rank) // _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT
 
 
 def stamp_in(memory: mmap.mmap) -> Array:
@@ -56,11 +56,11 @@ def stamp_in(memory: mmap.mmap) -> Array:
     return np.frombuffer(memory, np.int64, 1, len(memory) - _ALIGNMENT)
 
 
-def arrays_in(memory: mmap.mmap, plan: TrainingPlan) -> Mapping[str, Array]:
-    """Return a rank's state in a block, by tensor; read-only if the block is."""
+def arrays_in(memory: mmap.mmap, plan: TrainingPlan, rank: int) -> Mapping[str, Array]:
+    """Return a rank's state in its block, by tensor; read-only if the block is."""
     return {
         name: np.frombuffer(memory, place.dtype, math.prod(place.shape), place.start).reshape(
             place.shape
         )
-        for name, place in places_of(plan).items()
+        for name, place in places_of(plan, rank).items()
     }

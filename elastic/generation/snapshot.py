@@ -9,8 +9,9 @@ from typing import Any
 from tensoropt.elastic.generation.channel import Channel
 from tensoropt.elastic.generation.memory import StateMemory
 from tensoropt.elastic.generation.places import arrays_in, stamp_in, stamped_size_of
+from tensoropt.runtime.plan.graphs import UPDATE
 from tensoropt.runtime.training.checkpoint import Progress
-from tensoropt.runtime.training.plan import TrainingPlan
+from tensoropt.runtime.training.state import Held
 
 __all__ = ["Snapshots"]
 
@@ -25,13 +26,13 @@ class Snapshots:
     step computes its gradients; it changes no tensor that is still to be copied.
     """
 
-    def __init__(self, plan: TrainingPlan, memory: StateMemory, channel: Channel) -> None:
-        size = stamped_size_of(plan)
+    def __init__(self, held: Held, memory: StateMemory, channel: Channel) -> None:
+        size = stamped_size_of(held.plan, held.rank)
         self.arenas = [memory.arena(f"snapshot{slot}", size) for slot in range(_SLOTS)]
         self._stamps = [stamp_in(arena.memory) for arena in self.arenas]
-        self._copies = [arrays_in(arena.memory, plan) for arena in self.arenas]
-        self._early = [s.name for s in plan.state if s.graph == "gradients"]
-        self._late = [s.name for s in plan.state if s.graph != "gradients"]
+        self._copies = [arrays_in(arena.memory, held.plan, held.rank) for arena in self.arenas]
+        self._early = [s.name for s in held.own if not s.graph.startswith(UPDATE)]
+        self._late = [s.name for s in held.own if s.graph.startswith(UPDATE)]
         self._memory, self._channel, self._taken = memory, channel, 0
         self._pool = ThreadPoolExecutor(1)
         self._pending: tuple[Progress, Future[None]] | None = None

@@ -38,7 +38,8 @@ class Takeover:
         self.facts = facts
         plan = TrainingPlan.from_plan(Plan.read(facts["plan"]))
         blocks = [None if block is None else Block(**block) for block in facts["blocks"]]
-        if len(blocks) != plan.plan.ranks or any(b and b.size < size_of(plan) for b in blocks):
+        small = (b and b.size < size_of(plan, rank) for rank, b in enumerate(blocks))
+        if len(blocks) != plan.plan.ranks or any(small):
             raise UserError(f"{Path(facts['plan']).name}: not the plan of {len(blocks)} blocks")
         self.source = memory.open(blocks, plan)
         # First by the distance of the node, then of the memory on it.

@@ -36,6 +36,7 @@ from tensoropt.runtime.training.outcome import (
     save_checkpoint,
 )
 from tensoropt.runtime.training.plan import TrainingPlan
+from tensoropt.runtime.training.staged import StagedStep
 from tensoropt.runtime.training.state import Held
 from tensoropt.runtime.training.step import TrainingStep
 from tensoropt.runtime.training.trainer import StoppedError, Trainer
@@ -57,26 +58,25 @@ def run_generation(job: GenerationJob, comm: MPI.Comm, link: LauncherLink) -> Tr
     plan = TrainingPlan.from_plan(Plan.read(job.plan))
     provider = provider_of(job, comm)
     memory = provider.measure()
-    state = memory_of(plan, provider)
+    state = memory_of(plan, comm.rank, provider)
     held = Held(plan, comm.rank, provider, state.arrays())
     threads = job.threads or share_of_cores(comm)
     with tempfile.TemporaryDirectory(prefix="tensoropt-") as folder:
         step, graphs, error = open_step(job, held, threads, Path(folder), comm)
         if step is None:
             raise UserError(str(error))
-        assert isinstance(step, TrainingStep), "a family has no plans in stages"
         _warm_up(step, comm)
         trainer = Trainer(job, step, Progress(), threads, comm)
         generation = _Generation(job, trainer, state, threads, comm)
         return generation.serve(memory, graphs)
 
 
-def _warm_up(step: TrainingStep, comm: MPI.Comm) -> None:
+def _warm_up(step: TrainingStep | StagedStep, comm: MPI.Comm) -> None:
     """Take a step on arbitrary values and discard it, so that one-time costs precede training."""
     step.set("loss_scale", 1.0)
     step.set("step", 1.0)
     step.start()
-    step.capture()
+    step.rehearse()
     step.gradients_are_finite()
     comm.Barrier()
 
@@ -96,7 +96,7 @@ class _Generation:
         self._channel = Channel(job.address, bytes.fromhex(job.key), self._hello)
         self._snapshots: Snapshots | None = None
         if job.snapshot_every is not None:
-            self._snapshots = Snapshots(trainer.plan, state, self._channel)
+            self._snapshots = Snapshots(trainer.held, state, self._channel)
         self._channel.open()
 
     def _hello(self) -> Message:

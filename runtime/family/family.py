@@ -137,8 +137,6 @@ class Family:
 
     def _check_row(self, row: FamilyPlan, plan: TrainingPlan) -> None:
         """Raise `UserError` if a plan contradicts its row of family.json."""
-        if plan.stages is not None:
-            raise UserError(f"{row.path}: is in stages, expected a plan without them")
         expected = (row.devices, self.samples_per_step, self.model_sha256)
         found = (plan.plan.ranks, plan.samples_per_step, plan.plan.model_sha256)
         names = ("ranks", "samples per step", "model")

@@ -148,7 +148,7 @@ def write_checkpoint(
     with _new_file(path, place, _header(states, metadata), states, comm) as places:
         for state in states:
             target, layout = places.get(state.name), state.tensor.layout
-            first = held.plan.first_owner(state)
+            first = held.plan.owners(state).start
             is_source = comm.rank - first in layout.sources()
             if is_source or comm.rank == 0:
                 part = held.state[state.name].get() if is_source else None

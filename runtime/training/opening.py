@@ -38,7 +38,7 @@ def open_step(
         )
         if step is not None:
             if captured:
-                step.capture()
+                step.rehearse()
             return step, text, None
         kept = "the update captured" if captured == ROLES else "not captured"
         text = f"{kept}: {error}"

@@ -144,10 +144,11 @@ class TrainingPlan:
         """Return the stage of a rank."""
         return rank // math.prod(self.plan.mesh)
 
-    def first_owner(self, state: State) -> int:
-        """Return the first rank of the stage that updates a tensor."""
+    def owners(self, state: State) -> range:
+        """Return the ranks of the stage that updates a tensor, in the order of their places."""
         stage = 0 if self.stages is None else self.stages.stage_of(state.graph)
-        return stage * math.prod(self.plan.mesh)
+        ranks = math.prod(self.plan.mesh)
+        return range(stage * ranks, (stage + 1) * ranks)
 
     def state_of(self, rank: int) -> list[State]:
         """Return the state that a rank's graphs read or write."""

@@ -111,6 +111,16 @@ class StagedStep(Step):
         for graph in self.sessions:
             self.bind(graph, read, written, {*self._passed, *self._inputs})
 
+    def rehearse(self) -> None:
+        """Run all graphs of a step once on arbitrary values.
+
+        The state must be loaded afterwards. All ranks must call this. Raises `UserError`.
+        """
+        tensors = [self._inputs[name] for name in self.batch]
+        zeros = {t.name: np.zeros(t.local_shape(), dtype_of(t.dtype)) for t in tensors}
+        self.losses(lambda _: 0, lambda _: zeros)
+        self.run_update()
+
     def losses(
         self, seed: Callable[[int], int], batch: Callable[[int], Mapping[str, Array]]
     ) -> list[float]:

@@ -156,11 +156,10 @@ class TrainingStep(Step):
         kept = state.gradients if role == GRADIENTS else {}
         self.bind(role, {**read, **self.scalars, **state.state}, {**written, **changed, **kept})
 
-    def capture(self) -> None:
-        """Run both graphs once to capture their CUDA graphs.
+    def rehearse(self) -> None:
+        """Run both graphs once on arbitrary values, which also captures their CUDA graphs.
 
-        ONNX Runtime runs a graph several times to capture it, which changes the state. So the state
-        must be loaded afterwards. Raises `UserError`.
+        The state must be loaded afterwards. Raises `UserError`.
         """
         self.gradients.run()
         self.update.run()

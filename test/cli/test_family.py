@@ -103,6 +103,22 @@ def test_micro_batches_take_their_time(opt, mlp: Path, tmp_path: Path) -> None:
     assert 0 < updates[0] < updates[1]
 
 
+def test_stages_where_they_divide_the_devices(opt, refused, mlp: Path, tmp_path: Path) -> None:
+    folder, flags = tmp_path / "family", (*PROFILE, "--micro-batches", "2", "--devices", "4")
+    done = opt(mlp, *flags, "--stages", "2", "--schedule", "gpipe", "-o", folder)
+    assert done.status == 0, done.err
+    family = Family.read(folder)
+    family.check()
+    documents = [json.loads((plan.path / "plan.json").read_text()) for plan in family.plans]
+    assert ["stages" in document for document in documents] == [False, True, True]
+    assert "2 stages of 1" in done.out
+    limit = str(family.plans[0].process_bytes - 1)
+    assert "does not fit" in opt(mlp, *flags, "--stages", "auto", "--memory", limit).out
+    assert "expected no --objective" in refused(
+        mlp, *TRAIN, "--stages", "2", "--objective", "memory"
+    )
+
+
 def test_the_same_bytes_again_in_place_of_the_first(opt, mlp: Path, tmp_path: Path) -> None:
     folder = tmp_path / "family"
     flags = (*PROFILE, "--devices", "2", "-o", folder)

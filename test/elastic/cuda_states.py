@@ -29,7 +29,13 @@ def plan_of(shape: Sequence[int], layout: MeshLayout) -> SimpleNamespace:
     """What a block is made of: tensors of one shape, of several types."""
     tensors = [Tensor(dtype, dtype, tuple(shape), layout) for dtype in TYPES]
     state = [SimpleNamespace(name=tensor.name, tensor=tensor) for tensor in tensors]
-    return SimpleNamespace(state=state, folder=Path("plan"))
+    return SimpleNamespace(
+        state=state,
+        folder=Path("plan"),
+        state_of=lambda rank: state,
+        place=lambda rank: rank,
+        owners=lambda own: range(layout.mesh.size),
+    )
 
 
 def values(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
@@ -57,7 +63,7 @@ class Giver:
 
 def main() -> None:
     cuda_facts()
-    memory = CudaMemory(plan_of(SHAPE, WHOLE), StandInProvider(2))
+    memory = CudaMemory(plan_of(SHAPE, WHOLE), 0, StandInProvider(2))
     for array in memory.arrays().values():
         array.put(values(SHAPE, array.dtype))
     print(json.dumps(memory.block().facts()), flush=True)

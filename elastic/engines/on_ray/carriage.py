@@ -95,8 +95,8 @@ class RayCarrier:
                 raise UserError(f"'{missing[0]}' of rank {holder}: all nodes that had it are gone")
         if source.node == node:
             return source
-        room = room_for(self._porters[node], node, self._held, boxes)
-        self._trips.append(Trip(source, room, self._held, boxes))
+        room = room_for(self._porters[node], node, self._held, holder, boxes)
+        self._trips.append(Trip(source, room, self._held, holder, boxes))
         return room
 
     def carry(self) -> None:
@@ -108,10 +108,12 @@ class RayCarrier:
         self._trips = []
 
 
-def room_for(porter: Any, node: str, plan: TrainingPlan, boxes: Sequence[TensorBox]) -> Part:
+def room_for(
+    porter: Any, node: str, plan: TrainingPlan, rank: int, boxes: Sequence[TensorBox]
+) -> Part:
     """Return memory for boxes on another node, laid out like a rank's block. Raises `UserError`."""
     try:
-        block = ray.get(porter.room.remote(str(plan.folder), size_of(plan), boxes))
+        block = ray.get(porter.room.remote(str(plan.folder), rank, size_of(plan, rank), boxes))
     except RayError as error:
         raise UserError(f"{short_name(node)}: no room for state: {one_line(error)}") from None
     return Part(block, node)
@@ -158,7 +160,8 @@ def _holders(plan: TrainingPlan) -> Iterator[tuple[str, Bounds, list[int]]]:
         shape, layout = [int(size) for size in state.tensor.shape], state.tensor.layout
         for holders in holders_of(shape, layout):
             last = layout.boxes(shape, holders[0])[-1]
-            yield state.name, tuple((0, own.stop) for own in last.part), holders
+            ranks = [plan.owners(state)[place] for place in holders]
+            yield state.name, tuple((0, own.stop) for own in last.part), ranks
 
 
 def copy_to_neighbours(parts: Parts, porters: Porters) -> Parts | None:
@@ -174,8 +177,8 @@ def copy_to_neighbours(parts: Parts, porters: Porters) -> Parts | None:
         for rank, boxes in unique.items():
             part = parts.parts[rank]
             node = next((other for other in nodes if other > part.node), nodes[0])
-            room = room_for(porters[node], node, plan, boxes)
-            trips[rank] = Trip(part, room, plan, boxes)
+            room = room_for(porters[node], node, plan, rank, boxes)
+            trips[rank] = Trip(part, room, plan, rank, boxes)
         travel(trips.values(), porters)
         is_whole = are_unchanged(parts, list(unique), porters)
     except UserError:

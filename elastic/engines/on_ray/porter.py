@@ -43,12 +43,12 @@ class Porter:
         own = os.getpid()
         return [replace(block, pid=own, fd=open_descriptor(block)) for block in blocks]
 
-    def room(self, folder: str, size: int, boxes: Sequence[TensorBox]) -> Block:
+    def room(self, folder: str, rank: int, size: int, boxes: Sequence[TensorBox]) -> Block:
         """Return a new block with memory for some boxes of a rank's state."""
         descriptor = os.memfd_create("tensoropt-room", os.MFD_CLOEXEC)
         os.ftruncate(descriptor, size)
         self._rooms[descriptor] = memory = mmap.mmap(descriptor, size)
-        for array in _boxes_in(memory, folder, boxes):
+        for array in _boxes_in(memory, folder, rank, boxes):
             array[...] = 0  # allocate the pages before the timed copy
         return Block(os.getpid(), descriptor, size, sparse=True)
 
@@ -63,23 +63,28 @@ class Porter:
         """Return the step of each snapshot, -1 for one that is being written."""
         return [int(stamp_in(map_block(replace(block, sparse=True)))[0]) for block in blocks]
 
-    def read(self, block: Block, folder: str, boxes: Sequence[TensorBox]) -> list[Array]:
+    def read(self, block: Block, folder: str, rank: int, boxes: Sequence[TensorBox]) -> list[Array]:
         """Return copies of some boxes of a rank's block on this node."""
         memory = map_block(replace(block, sparse=True))
-        return [np.ascontiguousarray(array) for array in _boxes_in(memory, folder, boxes)]
+        return [np.ascontiguousarray(array) for array in _boxes_in(memory, folder, rank, boxes)]
 
     def land(
-        self, block: Block, folder: str, boxes: Sequence[TensorBox], values: Sequence[Array]
+        self,
+        block: Block,
+        folder: str,
+        rank: int,
+        boxes: Sequence[TensorBox],
+        values: Sequence[Array],
     ) -> int:
         """Write boxes from another node into a room; return the number of bytes."""
-        targets = _boxes_in(self._rooms[block.fd], folder, boxes)
+        targets = _boxes_in(self._rooms[block.fd], folder, rank, boxes)
         for target, array in zip(targets, values, strict=True):
             np.copyto(target, array)
         return sum(array.nbytes for array in values)
 
 
-def _boxes_in(memory: mmap.mmap, folder: str, boxes: Sequence[TensorBox]) -> list[Array]:
-    arrays = arrays_in(memory, training_plan(folder))
+def _boxes_in(memory: mmap.mmap, folder: str, rank: int, boxes: Sequence[TensorBox]) -> list[Array]:
+    arrays = arrays_in(memory, training_plan(folder), rank)
     return [arrays[name][_index(box)] for name, box in boxes]
 
 

@@ -25,11 +25,12 @@ _SEEN_OFF_S = 5.0
 
 @dataclass(frozen=True)
 class Trip:
-    """A transfer of ``boxes`` of the state of ``plan``, from a rank's part to a room on a node."""
+    """A transfer of ``boxes`` of a rank's state in ``plan``, from its part to a room on a node."""
 
     origin: Part
     room: Part
     plan: TrainingPlan
+    rank: int
     boxes: Sequence[TensorBox]
 
     def loads(self) -> Iterator[list[TensorBox]]:
@@ -73,10 +74,10 @@ def travel(trips: Iterable[Trip], porters: Mapping[str, Any]) -> int:
     moved = 0
     try:
         for trip in trips:
-            folder, origin, room = str(trip.plan.folder), trip.origin, trip.room
+            origin, room, state = trip.origin, trip.room, (str(trip.plan.folder), trip.rank)
             for load in trip.loads():
-                values = porters[origin.node].read.remote(origin.block, folder, load)
-                landed = porters[room.node].land.remote(room.block, folder, load, values)
+                values = porters[origin.node].read.remote(origin.block, *state, load)
+                landed = porters[room.node].land.remote(room.block, *state, load, values)
                 under_way.append(landed)
                 if len(under_way) >= _UNDER_WAY:
                     (done,), under_way = ray.wait(under_way)

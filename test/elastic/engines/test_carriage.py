@@ -4,7 +4,7 @@ called here, in place of actors."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from families_of_sixths import sixths
+from made_families import FLAGS, perceptron, write
 
 from tensoropt.elastic.generation.parts import Part, Parts, pieces_to_take
 from tensoropt.elastic.generation.places import arrays_in, stamp_in, stamped_size_of
@@ -53,12 +54,24 @@ def family(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return sixths(tmp_path_factory.mktemp("carriage"))
 
 
+@pytest.fixture(scope="module")
+def staged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A family for 1, 2 and 4 devices, with 2 stages on several."""
+    folder = tmp_path_factory.mktemp("staged")
+    flags = ("--loss", "mse:y,t", "--optimizer", "adam", *FLAGS, "--devices", "4")
+    stages = ("--stages", "2", "--micro-batches", "2")
+    write(perceptron(folder), *flags, *stages, "-o", folder / "family")
+    return folder / "family"
+
+
 class State:
     """A state that ranks of a plan hold, each on a node; whole ones are equal on all plans."""
 
     def __init__(self, folder: Path, nodes: str, step: int | None = None) -> None:
         self.plan = TrainingPlan.from_plan(Plan.read(folder))
-        self.arenas = [Arena("test", stamped_size_of(self.plan)) for _ in nodes]
+        self.arenas = [
+            Arena("test", stamped_size_of(self.plan, rank)) for rank in range(len(nodes))
+        ]
         draw = np.random.default_rng(0)
         whole = {
             state.name: draw.standard_normal([int(n) for n in state.tensor.shape])
@@ -66,9 +79,10 @@ class State:
         }
         for rank, arena in enumerate(self.arenas):
             stamp_in(arena.memory)[0] = step or 0
-            arrays = arrays_in(arena.memory, self.plan)
-            for state in self.plan.state:
-                arrays[state.name][...] = state.tensor.layout.local_slice(whole[state.name], rank)
+            arrays = arrays_in(arena.memory, self.plan, rank)
+            for state in self.plan.state_of(rank):
+                place = self.plan.place(rank)
+                arrays[state.name][...] = state.tensor.layout.local_slice(whole[state.name], place)
         blocks = [arena.block for arena in self.arenas]
         parts = tuple(Part(block, node) for block, node in zip(blocks, nodes, strict=True))
         self.parts = Parts(str(folder), parts, step=step)
@@ -89,11 +103,11 @@ def taken(carrier: Any, plan: Path, rank: int) -> dict[str, Any]:
     held, wanted = (TrainingPlan.from_plan(Plan.read(folder)) for folder in (order["plan"], plan))
     arrays = {
         state.name: np.full(state.tensor.local_shape(), np.nan, np.float32)
-        for state in wanted.state
+        for state in wanted.state_of(rank)
     }
     for name, piece in pieces_to_take(held, wanted, rank, order["distances"]):
         block = Block(**order["blocks"][piece.holder])
-        source = arrays_in(map_block(block), held)[name]
+        source = arrays_in(map_block(block), held, piece.holder)[name]
         arrays[name][(*piece.mine, ...)] = source[(*piece.theirs, ...)]
     return arrays
 
@@ -102,16 +116,17 @@ def check_taken(carrier: Any, state: State, plan: Path, ranks: int) -> None:
     """See that ranks of a plan have the state that those of another one held."""
     wanted = TrainingPlan.from_plan(Plan.read(plan))
     found = [taken(carrier, plan, rank) for rank in range(ranks)]
-    held = [arrays_in(arena.memory, state.plan) for arena in state.arenas]
-    theirs = {one.name: one.tensor.layout for one in state.plan.state}
+    held = [arrays_in(arena.memory, state.plan, rank) for rank, arena in enumerate(state.arenas)]
+    theirs = {one.name: one for one in state.plan.state}
     for one in wanted.state:
-        new = gather_global(
-            {r: arrays[one.name] for r, arrays in enumerate(found)}, one.tensor.layout
-        )
-        old = gather_global(
-            {r: arrays[one.name] for r, arrays in enumerate(held)}, theirs[one.name]
-        )
+        new, old = joined(wanted, one, found), joined(state.plan, theirs[one.name], held)
         np.testing.assert_array_equal(new, old)
+
+
+def joined(plan: TrainingPlan, state: Any, arrays: Sequence[Mapping[str, Any]]) -> Any:
+    """Return a tensor, from the parts of the ranks that own it."""
+    parts = {place: arrays[rank][state.name] for place, rank in enumerate(plan.owners(state))}
+    return gather_global(parts, state.tensor.layout)
 
 
 @pytest.mark.parametrize(
@@ -134,6 +149,22 @@ def test_each_rank_has_its_part_whatever_node_it_comes_from(
     carrier.close()
 
 
+@pytest.mark.parametrize(
+    ("before", "old", "after", "new"),
+    [("2", "ab", "1", "c"), ("1", "a", "4", "abbc"), ("4", "abca", "2", "cb")],
+)
+def test_stages_have_their_own_part_of_the_state(
+    staged: Path, porters: dict[str, Any], before: str, old: str, after: str, new: str
+):
+    state = State(staged / before, old)
+    sizes = {arena.block.size for arena in state.arenas}
+    assert (len(sizes) > 1) == (before != "1")
+    carrier = carriage.RayCarrier(state.parts, str(staged / after), new, porters)
+    carrier.carry()
+    check_taken(carrier, state, staged / after, len(new))
+    carrier.close()
+
+
 def test_nothing_is_carried_on_one_node(family: Path, porters: dict[str, Any]):
     state = State(family / "2", "aa")
     carrier = carriage.RayCarrier(state.parts, str(family / "3"), "aaa", porters)
@@ -150,7 +181,9 @@ def test_a_node_gets_what_several_of_its_ranks_take_once(family: Path, porters: 
         carrier.carry()
         bytes_.append(carrier.carried_bytes)
         carrier.close()
-    whole = sum(arrays.nbytes for arrays in arrays_in(state.arenas[0].memory, state.plan).values())
+    whole = sum(
+        arrays.nbytes for arrays in arrays_in(state.arenas[0].memory, state.plan, 0).values()
+    )
     assert bytes_[0] == whole
     assert bytes_[1] >= whole
 

@@ -41,8 +41,8 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def filled(plan: SimpleNamespace, shape: Sequence[int], layout: MeshLayout, rank: int) -> Arena:
     """A rank's state in the host's memory."""
-    arena = Arena("state", size_of(plan))
-    for array in arrays_in(arena.memory, plan).values():
+    arena = Arena("state", size_of(plan, rank))
+    for array in arrays_in(arena.memory, plan, rank).values():
         array[...] = layout.local_slice(values(shape, array.dtype), rank)
     return arena
 
@@ -53,7 +53,7 @@ def test_a_rank_has_what_its_layout_says(change: tuple[list[int], MeshLayout, Me
     shape, held, wanted = change
     theirs, ours = plan_of(shape, held), plan_of(shape, wanted)
     arenas = [filled(theirs, shape, held, rank) for rank in range(held.mesh.size)]
-    memory = CudaMemory(ours, StandInProvider(0))
+    memory = CudaMemory(ours, 0, StandInProvider(0))
     source = memory.open([arena.block for arena in arenas], theirs)
     assert (source.moved_by, source.why) == ("host", None)
     for rank in range(wanted.mesh.size):
@@ -90,7 +90,7 @@ def taken(memory: CudaMemory, block: Block) -> tuple[str, str | None]:
 
 def test_state_goes_from_device_to_device(giver: Giver) -> None:
     for number, distance in ((0, 1.0), (2, 0.0)):
-        memory = CudaMemory(plan_of([6, 5], WHOLE), StandInProvider(number))
+        memory = CudaMemory(plan_of([6, 5], WHOLE), 0, StandInProvider(number))
         assert memory.open([giver.block], plan_of([6, 5], WHOLE)).distance(0) == distance
         assert taken(memory, giver.block) == ("device", None)
 
@@ -99,12 +99,12 @@ def test_a_gpu_has_its_name_whatever_a_process_is_shown(
     giver: Giver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,2")
-    memory = CudaMemory(plan_of([6, 5], WHOLE), StandInProvider(1))
+    memory = CudaMemory(plan_of([6, 5], WHOLE), 0, StandInProvider(1))
     assert memory.open([giver.block], plan_of([6, 5], WHOLE)).distance(0) == 0.0
 
 
 def test_devices_that_are_apart_go_by_the_host_and_say_why(giver: Giver, stand_in: Path) -> None:
-    memory = CudaMemory(plan_of([6, 5], WHOLE), StandInProvider(0))
+    memory = CudaMemory(plan_of([6, 5], WHOLE), 0, StandInProvider(0))
     giver.publish()
     stand_in.touch()
     try:
@@ -121,7 +121,7 @@ def test_devices_that_are_apart_go_by_the_host_and_say_why(giver: Giver, stand_i
 def test_a_rank_that_ends_meanwhile_has_given_nothing() -> None:
     giver = Giver()
     plan = plan_of([6, 5], WHOLE)
-    memory = CudaMemory(plan, StandInProvider(0))
+    memory = CudaMemory(plan, 0, StandInProvider(0))
     source = memory.open([giver.block], plan)
     giver.end()
     with pytest.raises(UserError, match=f"process {giver.process.pid} ended while its state"):
@@ -132,10 +132,10 @@ def test_a_rank_that_ends_meanwhile_has_given_nothing() -> None:
 
 def test_a_snapshot_has_the_tensors_that_are_saved() -> None:
     plan = plan_of([6, 5], WHOLE)
-    memory = CudaMemory(plan, StandInProvider(0))
+    memory = CudaMemory(plan, 0, StandInProvider(0))
     for array in memory.arrays().values():
         array.put(values([6, 5], array.dtype))
-    copies = arrays_in(memory.arena("snapshot", size_of(plan)).memory, plan)
+    copies = arrays_in(memory.arena("snapshot", size_of(plan, 0)).memory, plan, 0)
     memory.save(["float32"], copies)
     np.testing.assert_array_equal(copies["float32"], values([6, 5], np.dtype(np.float32)))
     assert not copies["int64"].any()

@@ -29,7 +29,7 @@ def _taken(
     """Have a rank take its part of what others hold, and look at every element."""
     theirs, ours = plan_of(shape, held), plan_of(shape, wanted)
     givers = [_filled(theirs, shape, held, one) for one in range(held.mesh.size)]
-    memory = HostMemory(ours)
+    memory = HostMemory(ours, rank)
     source = memory.open([giver.block() for giver in givers], theirs)
     found = pieces_to_take(theirs, ours, rank, [0.0] * len(givers))
     copy = source.prepare([Move(*pair) for pair in found], threads)
@@ -46,7 +46,7 @@ def _taken(
 def _filled(
     plan: SimpleNamespace, shape: Sequence[int], layout: MeshLayout, rank: int
 ) -> HostMemory:
-    memory = HostMemory(plan)
+    memory = HostMemory(plan, rank)
     for array in memory.arrays().values():
         array.put(layout.local_slice(values(shape, array.dtype), rank))
     return memory
@@ -69,7 +69,7 @@ def test_large_tensors_are_shared_out(threads: int) -> None:
 def test_blocks_are_let_go_after_the_copy() -> None:
     whole = parse_layout(["R"], [1])
     plan = plan_of((8, 4), whole)
-    giver, memory = _filled(plan, (8, 4), whole, 0), HostMemory(plan)
+    giver, memory = _filled(plan, (8, 4), whole, 0), HostMemory(plan, 0)
     before = _mappings()
     source = memory.open([giver.block()], plan)
     moves = [Move(*pair) for pair in pieces_to_take(plan, plan, 0, [0.0])]
