@@ -97,10 +97,11 @@ def _extents(info: OpInfo, head: int, counts: tuple[int, int]) -> Extents | None
     same = {own[row] for own in sizes} == {rows} and (mask is None or not causal)
     if mask is not None:
         same = same and mask.shape[-1] in (1, rows)
-    if not (plain and same and windows < 0 and is_long(rows, rows, keys + values)):
+    long = is_long(rows, rows, keys + values, causal=causal)
+    if not (plain and same and windows < 0 and long):
         return None
     assert rows is not None
-    if info.attribute("softmax_precision") is not None or (causal and rows % 2):
+    if info.attribute("softmax_precision") is not None:
         return None
     lead, kind = (_BATCH, _HEADS), (query.dtype, query.item_bytes)
     return Extents((*lead, _QUERIES), lead, _ROWS, rows, keys, values, *kind, causal)

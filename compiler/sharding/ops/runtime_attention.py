@@ -185,7 +185,7 @@ def _extents(info: OpInfo, heads: int) -> Extents | None:
     (query, key, value), causal = own, bool(info.attribute("unidirectional", 0))
     rows = query.shape[1] or 0
     size, width = ((x.shape[2] or 0) // heads for x in (key, value))
-    if key.shape[1] != rows or not is_long(rows, rows, size + width) or (causal and rows % 2):
+    if key.shape[1] != rows or not is_long(rows, rows, size + width, causal=causal):
         return None
     lead, kind = (0, _HEADS), (query.dtype, query.item_bytes)
     return Extents(lead, lead, _ROWS, rows, size, width, *kind, causal)

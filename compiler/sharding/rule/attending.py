@@ -72,25 +72,25 @@ class Gradients(NamedTuple):
     value: ir.Value
 
 
-def is_long(rows: Size, keys: Size, sizes: int) -> bool:
+def is_long(rows: Size, keys: Size, sizes: int, *, causal: bool) -> bool:
     """Return whether the scores of an attention outweigh everything else that it reads or makes.
 
     ``sizes`` are the elements of a key and a value of one head. Query and key are then computed in
-    blocks. Unknown sizes are not long.
+    blocks. Unknown sizes are not long, nor is a causal attention without halves to exchange.
     """
     if not isinstance(rows, int) or not isinstance(keys, int):
         return False
-    return rows * keys > _SHARE * (rows + keys) * sizes
+    has_halves = rows == keys and rows % 2 == 0
+    return rows * keys > _SHARE * (rows + keys) * sizes and (has_halves or not causal)
 
 
 def can_block(q: ir.Value, k: ir.Value, v: ir.Value, *, causal: bool) -> bool:
-    """Return whether an attention is long, and halves of its rows can be exchanged if causal."""
+    """Return whether an attention has known sizes and is long."""
     shapes = [shape_of(x) for x in (q, k, v)]
     if any(None in shape for shape in shapes):
         return False
     (rows, size), (keys, value) = (sizes_of(x)[-2:] for x in (q, v))
-    even = rows == keys and rows % 2 == 0
-    return is_long(rows, keys, size + value) and (even or not causal)
+    return is_long(rows, keys, size + value, causal=causal)
 
 
 def attend_long(
