@@ -19,6 +19,7 @@ from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.layout.padding import part_of
 
 __all__ = [
+    "LOCAL_KINDS",
     "AxisRole",
     "Dims",
     "Factor",
@@ -44,6 +45,9 @@ StepKind = InnerKind
 two ranks, two for more. In a ``ring``, all ranks pass a tensor on until each has had it, in
 collective permutes; ``turn`` is a copy for each rank of the ring. ``memory`` is
 memory that the op takes while it runs, and no time."""
+
+LOCAL_KINDS = ("copy", "memory", "turn")
+"""Kinds of steps that send nothing."""
 
 Sections = tuple[tuple[int, int, Blocks], ...]
 """Blocks of dimensions: (tensor, dimension, blocks), sorted; operands come before results."""
@@ -147,6 +151,11 @@ class InnerStep:
     choices: int = 0
     most: int = 0
     times: int = 1
+
+    @property
+    def is_local(self) -> bool:
+        """True if the step sends nothing."""
+        return self.kind in LOCAL_KINDS
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from functools import cached_property
 from typing import cast
 
 from tensoropt.compiler.layout.rule import (
+    LOCAL_KINDS,
     AxisRole,
     Dims,
     Factor,
@@ -61,8 +62,7 @@ _INNER = re.compile(
     r"(?: per (\d{1,9}) choices)?(?: of (\d{1,18}) at most)?(?: (\d{1,9}) times)?"
     r"( if padded| if unsplit)?"
 )
-_LOCAL = ("copy", "memory", "turn")
-_KINDS = (*COLLECTIVES, "exchange", "ring", *_LOCAL)
+_KINDS = (*COLLECTIVES, "exchange", "ring", *LOCAL_KINDS)
 _NOTHING = "-"
 _LETTERS = "ijklmnopqrstuvwxyz"
 
@@ -276,7 +276,7 @@ def _number(name: str, names: Mapping[str, int]) -> int:
 
 def _inner(text: str, names: Mapping[str, int]) -> InnerStep:
     match = _INNER.fullmatch(text)
-    if match is None or match[1] not in _KINDS or not (match[3] or match[1] in _LOCAL):
+    if match is None or match[1] not in _KINDS or not (match[3] or match[1] in LOCAL_KINDS):
         raise UserError(
             "has a wrong step inside, expected <collective> over [joint] <factors> of (<factors>), "
             "<n> bytes [per <n> choices] [of <n> at most] [<n> times] [if padded] [if unsplit], "

@@ -5,9 +5,7 @@ A rank expands them into operators of the standard.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from tensoropt.compiler.layout.rule import InnerStep, Rule
+from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
 from tensoropt.compiler.sharding.rule.attending import Attending, block_rows
 from tensoropt.compiler.sharding.rule.factors import FactorMap, aligned, present_factor, rule_of
@@ -80,15 +78,14 @@ def _rule(
     factors.append(window_loop([keys[row] or 1, sizes]))
     blocks = -(-extents.rows // block_rows(extents.rows, extents.key + extents.value))
     share = 1.0 + 1.0 / blocks if extents.causal else 1.0  # of pairs of rows, if causal
-    rule = rule_of(
+    ring = (extents.ring_gradients() if gradients else extents.ring()) if square else ()
+    return rule_of(
         info,
         factors,
         localize=_localize_gradient if gradients else _localize,
         flops_per_point=2.0 * share,
+        inner=(*extents.blocks(keys[row] or 1, gradients=gradients), *ring),
     )
-    ring = (extents.ring_gradients() if gradients else extents.ring()) if square else ()
-    inner: tuple[InnerStep, ...] = (*extents.blocks(keys[row] or 1, gradients=gradients), *ring)
-    return replace(rule, inner=inner)
 
 
 def _is_square(info: OpInfo) -> bool:

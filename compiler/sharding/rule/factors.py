@@ -152,7 +152,7 @@ def rule_of(
 ) -> Rule:
     """Return the rule with these factors; a dimension on no factor is never split.
 
-    Inner steps over no factors, as for a scalar, are dropped because they never run.
+    Collectives over no factors, as for a scalar, are dropped because they never run.
     """
     operands, results = _unmarked(info.operands), _unmarked(info.results)
     for number, factor in enumerate(factors):
@@ -167,7 +167,7 @@ def rule_of(
         joint=joint,
         localize=localize,
         flops_per_point=flops_per_point,
-        inner=tuple(step for step in inner if step.factors),
+        inner=tuple(step for step in inner if step.factors or step.is_local),
         sections=sections,
         minors=tuple(sorted(minors)),
     )
