@@ -8,6 +8,7 @@ from functools import lru_cache
 from tensoropt.compiler.cost.kernel import Kernel
 from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.layout.sizes import mean_of
+from tensoropt.compiler.sharding.rule.heads import heads_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 from tensoropt.runtime.layout.mesh import Mesh
 
@@ -32,7 +33,7 @@ class _Sizes:
 
     queries: int
     keys: int
-    group: float
+    group: int
     head_size: int
     seen: float
 
@@ -76,26 +77,17 @@ def _sizes_of(info: OpInfo) -> _Sizes | None:
     keys = new + held
     # A cache that is updated in place has room for the new tokens too.
     filled = max(new, held) if info.in_place else keys
-    heads, key_heads = _heads(info)
+    heads = heads_of(info)
     width = info.result_shape()[-1] or 1
-    size = max(width // heads, 1) if len(info.result_shape()) == 3 else width
-    return _Sizes(queries, keys, heads / key_heads, size, _count_seen(info, queries, filled))
+    packed = len(info.result_shape()) == 3
+    size = max(width // heads.queries, 1) if packed else width
+    return _Sizes(queries, keys, heads.each, size, _count_seen(info, queries, filled))
 
 
 def _tokens(tensor: TensorInfo) -> int:
     """Return the tokens of `b h s d`, `b s (h d)` or `b s h 3 d`."""
     row = 2 if tensor.rank == 4 else 1
     return mean_of(tensor.sizes[row : row + 1]) or 1
-
-
-def _heads(info: OpInfo) -> tuple[int, int]:
-    if info.name == "com.microsoft.MultiHeadAttention":
-        heads = int(info.attribute("num_heads"))
-        return heads, heads
-    if info.name == "Attention" and info.rank(0) == 4:
-        return info.shape(0)[1] or 1, info.shape(1)[1] or 1
-    own = "q_num_heads" if info.name == "Attention" else "num_heads"
-    return int(info.attribute(own)), int(info.attribute("kv_num_heads"))
 
 
 def _window(info: OpInfo) -> int | None:

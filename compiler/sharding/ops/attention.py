@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.sharding.rule.attending import is_long
 from tensoropt.compiler.sharding.rule.factors import FactorMap, aligned, present_factor, rule_of
-from tensoropt.compiler.sharding.rule.heads import Heads
+from tensoropt.compiler.sharding.rule.heads import Heads, heads_of
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
@@ -38,21 +38,21 @@ def attention(info: OpInfo) -> Rule | None:
         return None
     packed = len(info.shape(0)) == 3
     head, row = (2, 1) if packed else (1, 2)
-    shared = info.attribute("kv_num_heads") if packed else info.shape(1)[1]
     batch = {0: 0, 1: 0, 2: 0, 4: 0, 5: 0, 6: 0, **aligned(info, 3, dim=0, rank=4)}
     heads = {0: head, 1: head, 2: head, 4: 1, 5: 1, **aligned(info, 3, dim=1, rank=4)}
     rows = {0: row, **aligned(info, 3, dim=2, rank=4)}
     minors = {0: head, **aligned(info, 3, dim=1, rank=4)}
-    count_of = _head_counts(info, head)
-    extents = _extents(info, head, count_of)
+    counted = heads_of(info)
+    shared = counted.shared if packed else info.shape(1)[1]
+    extents = _extents(info, head, counted)
     if extents is not None:
         rows |= {1: row, 2: row}
     factors = [
         present_factor(info, batch, dict.fromkeys(range(4), 0), padded=True),
         present_factor(info, heads, {0: head, 1: 1, 2: 1, 3: 1}, size=shared),
         _rows(info, rows, {0: row, 3: 2}, extents),
-        _products(info, head),
-        FactorMap({}, size=count_of[0] // count_of[1]),
+        _products(info, head, counted),
+        FactorMap({}, size=counted.each),
     ]
     places = [(index, dim, _QUERIES) for index, dim in minors.items()]
     places += [
@@ -80,7 +80,7 @@ def _rows(
     return present_factor(info, operands, results, can_split=free)
 
 
-def _extents(info: OpInfo, head: int, counts: tuple[int, int]) -> Extents | None:
+def _extents(info: OpInfo, head: int, heads: Heads) -> Extents | None:
     """Return the sizes of a ring, ``None`` if the attention is short or reads other keys."""
     (query, *_), sizes = info.operands, [info.shape(index) for index in range(3)]
     assert query is not None
@@ -89,7 +89,7 @@ def _extents(info: OpInfo, head: int, counts: tuple[int, int]) -> Extents | None
     if keys is None or values is None or any(None in own for own in sizes):
         return None
     if head == 2:
-        keys, values = keys // counts[1], values // counts[1]
+        keys, values = keys // heads.shared, values // heads.shared
     causal, mask = bool(info.attribute("is_causal", 0)), info.operand(_MASK)
     used = [i for i in range(4, len(info.operands)) if info.operands[i] is not None]
     plain = not used and all(result is None for result in info.results[1:])
@@ -107,20 +107,13 @@ def _extents(info: OpInfo, head: int, counts: tuple[int, int]) -> Extents | None
     return Extents((*lead, _QUERIES), lead, _ROWS, rows, keys, values, *kind, causal)
 
 
-def _head_counts(info: OpInfo, head: int) -> tuple[int, int]:
-    """Return the heads of the query, and of key and value."""
-    if head == 1:
-        return info.shape(0)[1] or 1, info.shape(1)[1] or 1
-    return int(info.attribute("q_num_heads")), int(info.attribute("kv_num_heads"))
-
-
 def _counts_rows(info: OpInfo) -> bool:
     """Return whether the visible keys of a row depend on the number of rows before it."""
     windows = (info.attribute("left_window_size", -1), info.attribute("right_window_size", -1))
     return bool(info.attribute("is_causal", 0)) or max(windows) >= 0
 
 
-def _products(info: OpInfo, head: int) -> FactorMap:
+def _products(info: OpInfo, head: int, heads: Heads) -> FactorMap:
     """Return the factor that stays whole.
 
     It covers the old and new keys, and the elements of a key and a value head.
@@ -130,17 +123,15 @@ def _products(info: OpInfo, head: int) -> FactorMap:
     if head == 1:
         sizes = (info.shape(0)[3] or 1) + (info.shape(2)[3] or 1)
     else:
-        own, shared = _head_counts(info, head)
-        sizes = (info.shape(0)[2] or own) // own + (info.shape(2)[2] or shared) // shared
+        sizes = (info.shape(0)[2] or heads.queries) // heads.queries
+        sizes += (info.shape(2)[2] or heads.shared) // heads.shared
     return window_loop([keys, sizes])
 
 
 def _localize(local: LocalOp) -> list[ir.Value]:
     info = local.info
     if local.axes(_ROWS) and local.rule.operands[1].count(_ROWS):
-        count, shared = _head_counts(info, 2 if len(info.shape(0)) == 3 else 1)
-        each = count // shared // local.pieces(_QUERIES)
-        heads = Heads(local.part(_HEADS), each)
+        heads = Heads(local.part(_HEADS), heads_of(info).each // local.pieces(_QUERIES))
         return [
             attend_in_ring(
                 local,
@@ -152,9 +143,7 @@ def _localize(local: LocalOp) -> list[ir.Value]:
             )
         ]
     divided = local.divide_attributes(_HEADS, "q_num_heads", "kv_num_heads")
-    own = info.attribute("q_num_heads")
-    if own is not None:
-        each = int(own) // int(local.info.attribute("kv_num_heads"))
-        queries = each * local.part(_HEADS) // local.pieces(_QUERIES)
+    if info.attribute("q_num_heads") is not None:
+        queries = heads_of(info).each * local.part(_HEADS) // local.pieces(_QUERIES)
         divided["q_num_heads"] = int_attr(queries)
     return local.clone(attributes=divided)

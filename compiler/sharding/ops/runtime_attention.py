@@ -9,7 +9,7 @@ from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
 from tensoropt.compiler.sharding.rule.attending import is_long
 from tensoropt.compiler.sharding.rule.blocks import Packed, packing
 from tensoropt.compiler.sharding.rule.factors import FactorMap, aligned, present_factor, rule_of
-from tensoropt.compiler.sharding.rule.heads import Heads
+from tensoropt.compiler.sharding.rule.heads import Heads, heads_of
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
@@ -43,19 +43,18 @@ def grouped(info: OpInfo) -> Rule:
     heads = {**own, 3: 1, 4: 1, 11: 0, **aligned(info, 10, 12, 13, dim=1, rank=4)}
     batch = {**dict.fromkeys((0, 1, 2, 3, 4, 5, 9), 0), **aligned(info, 10, 12, 13, dim=0, rank=4)}
     alone = info.operand(9) is None or info.shape(0)[1] == 1
-    shared, known = int(info.attribute("kv_num_heads")), info.shape(0)[2] is not None
-    queries = int(info.attribute("num_heads")) // shared
+    counted, known = heads_of(info), info.shape(0)[2] is not None
     factors = [
         present_factor(info, batch, dict.fromkeys(range(4), 0), can_split=alone),
-        present_factor(info, heads, {0: 2, 1: 1, 2: 1, 3: 1}, size=shared, can_split=known),
+        present_factor(info, heads, {0: 2, 1: 1, 2: 1, 3: 1}, size=counted.shared, can_split=known),
         window_loop(
             [
                 info.sizes(0)[1],
                 _keys(info, 3),
-                2 * (info.result_shape()[2] or 1) // shared // queries,
+                2 * (info.result_shape()[2] or 1) // counted.queries,
             ]
         ),
-        FactorMap({}, size=queries, can_split=known),
+        FactorMap({}, size=counted.each, can_split=known),
     ]
     mine = {11: 0, **aligned(info, 10, dim=1, rank=4), **({0: 2} if own else {})}
     minors = [(i, dim, _QUERIES) for i, dim in mine.items() if info.operand(i) is not None]
@@ -74,9 +73,7 @@ def _grouped_sizes(info: OpInfo) -> tuple[int, ...]:
     width = info.shape(0)[2]
     if info.operand(1) is not None or width is None:
         return ()
-    heads, shared = (int(info.attribute(name)) for name in ("num_heads", "kv_num_heads"))
-    size = width // (heads + 2 * shared)
-    return heads * size, shared * size, shared * size
+    return heads_of(info).packed_sizes(width)
 
 
 def _keys(info: OpInfo, past: int) -> int:
@@ -94,7 +91,7 @@ def _localize_grouped(local: LocalOp) -> list[ir.Value]:
     if sizes and local.pieces(_QUERIES) > 1:
         taken = {0: _own_queries(local, taken.get(0, local.operands[0]), sizes)}
     divided = local.divide_attributes(_HEADS, "num_heads", "kv_num_heads")
-    each = int(local.info.attribute("num_heads")) // int(local.info.attribute("kv_num_heads"))
+    each = heads_of(local.info).each
     divided["num_heads"] = int_attr(each * local.part(_HEADS) // local.pieces(_QUERIES))
     return local.clone(taken, divided)
 

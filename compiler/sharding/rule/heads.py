@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.dialects.build import Build, sizes_of
 from tensoropt.dialects.mlir import ir
 
-__all__ = ["Heads", "grouped_bias"]
+__all__ = ["Heads", "grouped_bias", "heads_of"]
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,16 @@ class Heads:
     shared: int
     each: int
 
+    @property
+    def queries(self) -> int:
+        """The number of query heads."""
+        return self.shared * self.each
+
+    def packed_sizes(self, width: int) -> tuple[int, int, int]:
+        """Return the sizes of query, key and value that are packed in ``width`` elements."""
+        size = width // (self.queries + 2 * self.shared)
+        return self.queries * size, self.shared * size, self.shared * size
+
     def query(self, make: Build, x: ir.Value) -> ir.Value:
         """Return `b h s d` or, grouped, `b k g s d`, from `b h s d` or packed `b s (h d)`."""
         shape = sizes_of(x)
@@ -29,7 +40,7 @@ class Heads:
                 x if self.each == 1 else make.reshape(x, [shape[0], *self._query_dims, *shape[2:]])
             )
         batch, rows, width = shape
-        size = width // (self.shared * self.each)
+        size = width // self.queries
         x = make.reshape(x, [batch, rows, *self._query_dims, size])
         rank = 3 + len(self._query_dims)
         return make.transpose(x, [0, *range(2, rank - 1), 1, rank - 1])
@@ -56,11 +67,21 @@ class Heads:
         """Return `b h s d` or packed `b s (h d)` from the result of attention."""
         shape = sizes_of(y)
         rank = len(shape)
-        heads, (rows, size) = self.shared * self.each, shape[-2:]
+        heads, (rows, size) = self.queries, shape[-2:]
         if not packed:
             return y if self.each == 1 else make.reshape(y, [shape[0], heads, rows, size])
         y = make.transpose(y, [0, rank - 2, *range(1, rank - 2), rank - 1])
         return make.reshape(y, [shape[0], rows, heads * size])
+
+
+def heads_of(info: OpInfo) -> Heads:
+    """Return the heads of an attention operator, from its shapes or, if packed, its attributes."""
+    if info.rank(0) == 4:
+        own, shared = (info.shape(index)[1] or 1 for index in range(2))
+    else:
+        own = int(info.attribute("num_heads") or info.attribute("q_num_heads"))
+        shared = int(info.attribute("kv_num_heads", own))
+    return Heads(shared, max(own // shared, 1))
 
 
 def grouped_bias(make: Build, heads: Heads, x: ir.Value) -> ir.Value:

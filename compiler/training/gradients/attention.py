@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from tensoropt.compiler.sharding.rule.attending import mask_value, visible_keys
-from tensoropt.compiler.sharding.rule.heads import Heads, grouped_bias
+from tensoropt.compiler.sharding.rule.heads import Heads, grouped_bias, heads_of
 from tensoropt.compiler.training.gradients.heads import (
     add_present,
     any_along_last,
@@ -40,7 +40,7 @@ def attention(f: ForwardOp) -> Sequence[ir.Value | None]:
         raise f.unsupported("it reads a cache of keys and values, which training does not have")
     if max(int(f.info.attribute(f"{side}_window_size", -1)) for side in ("left", "right")) >= 0:
         raise f.unsupported("a row sees a window of the keys")
-    heads = _heads(f)
+    heads = heads_of(f.info)
     q, k = heads.query(make, query), heads.key(make, key, flip=True)
     v = heads.key(make, value, flip=False)
     scale = float(f.info.attribute("scale", 1.0 / math.sqrt(shape_of(q)[-1] or 1)))
@@ -84,14 +84,6 @@ def _attend(
     if seen is not None:
         y = make.where(rows, y, make.scalar(0.0, y))
     return y, (*scores[:3], weights)[mode] if f.has_result(3) else None
-
-
-def _heads(f: ForwardOp) -> Heads:
-    if len(f.info.shape(0)) == _PACKED:
-        own, shared = (int(f.info.attribute(n)) for n in ("q_num_heads", "kv_num_heads"))
-    else:
-        own, shared = (f.info.shape(i)[1] or 1 for i in (0, 1))
-    return Heads(shared, own // shared)
 
 
 def _masks(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from tensoropt.compiler.sharding.rule.attending import positions, visible_keys
-from tensoropt.compiler.sharding.rule.heads import Heads, grouped_bias
+from tensoropt.compiler.sharding.rule.heads import Heads, grouped_bias, heads_of
 from tensoropt.compiler.training.gradients.cells import split
 from tensoropt.compiler.training.gradients.heads import (
     add_present,
@@ -80,7 +80,7 @@ def multi_head(f: ForwardOp) -> Sequence[ir.Value | None]:
     f.check_unused((3,))
     if not (f.has(1) and f.has(2)) or len(f.info.shape(0)) != 3:
         raise f.unsupported("its query, key and value are packed in one, expected three operands")
-    heads = Heads(int(f.info.attribute("num_heads")), 1)
+    heads = heads_of(f.info)
     query, key, value = _add_bias(f)
     biases = [_padding(f, 4, f.info.shape(1)[-2] or 0, query), f.operands[5] if f.has(5) else None]
     causal = bool(f.info.attribute("unidirectional", 0))
@@ -122,7 +122,7 @@ def merged_attention(f: ForwardOp) -> Sequence[ir.Value | None]:
         parts = [make.add(part, bias) for part, bias in zip(parts, biases, strict=True)]
     rows = f.info.shape(0)[1] or 0
     added = [_padding(f, 3, rows, x), f.operands[5] if f.has(5) else None]
-    heads = Heads(int(f.info.attribute("num_heads")), 1)
+    heads = heads_of(f.info)
     causal = bool(f.info.attribute("unidirectional", 0))
     y = _result(f, heads, *parts, biases=added, causal=causal)
     unpacked = (
@@ -144,16 +144,14 @@ _UNSUPPORTED = {
 @decomposition("com.microsoft.GroupQueryAttention")
 def grouped_attention(f: ForwardOp) -> Sequence[ir.Value | None]:
     """Return result, keys and values of sequences without a past: the cache is empty."""
-    make, own, shared = f.make, *(int(f.info.attribute(n)) for n in ("num_heads", "kv_num_heads"))
+    make, heads = f.make, heads_of(f.info)
     _check_grouped(f)
-    heads = Heads(shared, own // shared)
     if f.has(1):
         query, key, value = f.operands[:3]
     else:  # all three are packed in the first operand
-        size = (f.info.shape(0)[2] or 0) // (own + 2 * shared)
-        sizes = [own * size, shared * size, shared * size]
+        sizes = heads.packed_sizes(f.info.shape(0)[2] or 0)
         query, key, value = split(make, f.operands[0], 2, sizes)
-    query, key = _rotate(f, query, own), _rotate(f, key, shared)
+    query, key = _rotate(f, query, heads.queries), _rotate(f, key, heads.shared)
     rows, keys = shape_of(query)[1] or 0, shape_of(key)[1] or 0
     causal, window = (
         bool(f.info.attribute("causal", 1)),
