@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from tensoropt.compiler.layout.rule import Rule
-from tensoropt.compiler.sharding.rule.attending import is_long
-from tensoropt.compiler.sharding.rule.factors import FactorMap, aligned, present_factor, rule_of
-from tensoropt.compiler.sharding.rule.heads import Heads, heads_of
+from tensoropt.compiler.sharding.rule.factors import FactorMap, aligned, present_factor
+from tensoropt.compiler.sharding.rule.heads import Heads, heads_of, local_heads
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
-from tensoropt.compiler.sharding.rule.ring import attend_in_ring
+from tensoropt.compiler.sharding.rule.ring_rule import (
+    attend_in_ring,
+    attention_rule,
+    ring_extents,
+)
 from tensoropt.compiler.sharding.rule.ring_steps import Extents
 from tensoropt.compiler.sharding.rule.windows import count, window_loop
 from tensoropt.dialects.build import int_attr
@@ -45,12 +46,10 @@ def attention(info: OpInfo) -> Rule | None:
     counted = heads_of(info)
     shared = counted.shared if packed else info.shape(1)[1]
     extents = _extents(info, head, counted)
-    if extents is not None:
-        rows |= {1: row, 2: row}
     factors = [
         present_factor(info, batch, dict.fromkeys(range(4), 0), padded=True),
         present_factor(info, heads, {0: head, 1: 1, 2: 1, 3: 1}, size=shared),
-        _rows(info, rows, {0: row, 3: 2}, extents),
+        present_factor(info, rows, {0: row, 3: 2}, can_split=not _counts_rows(info)),
         _products(info, head, counted),
         FactorMap({}, size=counted.each),
     ]
@@ -60,24 +59,7 @@ def attention(info: OpInfo) -> Rule | None:
         for index, dim in ((0, head), (3, 1))
         if index < len(info.results) and info.results[index] is not None
     ]
-    return rule_of(
-        info,
-        factors,
-        localize=_localize,
-        flops_per_point=2.0 * (2 if extents is not None and extents.causal else 1),
-        minors=places,
-        inner=() if extents is None else (*extents.turns(), *extents.ring()),
-    )
-
-
-def _rows(
-    info: OpInfo, operands: Mapping[int, int], results: Mapping[int, int], extents: Extents | None
-) -> FactorMap:
-    """Return the factor over rows, which has pairs of rows if parts are exchanged in halves."""
-    if extents is not None and extents.causal:
-        return present_factor(info, operands, results, size=extents.rows // 2)
-    free = extents is not None or not _counts_rows(info)
-    return present_factor(info, operands, results, can_split=free)
+    return attention_rule(info, factors, extents, whole=_localize, ring=_attend, minors=places)
 
 
 def _extents(info: OpInfo, head: int, heads: Heads) -> Extents | None:
@@ -97,14 +79,18 @@ def _extents(info: OpInfo, head: int, heads: Heads) -> Extents | None:
     same = {own[row] for own in sizes} == {rows} and (mask is None or not causal)
     if mask is not None:
         same = same and mask.shape[-1] in (1, rows)
-    long = is_long(rows, rows, keys + values, causal=causal)
-    if not (plain and same and windows < 0 and long):
+    if not (plain and same and windows < 0) or info.attribute("softmax_precision") is not None:
         return None
-    assert rows is not None
-    if info.attribute("softmax_precision") is not None:
-        return None
-    lead, kind = (_BATCH, _HEADS), (query.dtype, query.item_bytes)
-    return Extents((*lead, _QUERIES), lead, _ROWS, rows, keys, values, *kind, causal)
+    lead = _BATCH, _HEADS
+    return ring_extents(
+        query,
+        rows,
+        (keys, values),
+        queries=(*lead, _QUERIES),
+        keys=lead,
+        sequence=_ROWS,
+        causal=causal,
+    )
 
 
 def _counts_rows(info: OpInfo) -> bool:
@@ -129,21 +115,23 @@ def _products(info: OpInfo, head: int, heads: Heads) -> FactorMap:
 
 
 def _localize(local: LocalOp) -> list[ir.Value]:
-    info = local.info
-    if local.axes(_ROWS) and local.rule.operands[1].count(_ROWS):
-        heads = Heads(local.part(_HEADS), heads_of(info).each // local.pieces(_QUERIES))
-        return [
-            attend_in_ring(
-                local,
-                heads,
-                _ROWS,
-                scale=info.attribute("scale"),
-                softcap=float(info.attribute("softcap", 0.0)),
-                causal=bool(info.attribute("is_causal", 0)),
-            )
-        ]
     divided = local.divide_attributes(_HEADS, "q_num_heads", "kv_num_heads")
-    if info.attribute("q_num_heads") is not None:
-        queries = heads_of(info).each * local.part(_HEADS) // local.pieces(_QUERIES)
-        divided["q_num_heads"] = int_attr(queries)
+    if "q_num_heads" in divided:
+        divided["q_num_heads"] = int_attr(local_heads(local, _HEADS, _QUERIES).queries)
     return local.clone(attributes=divided)
+
+
+def _attend(local: LocalOp) -> list[ir.Value]:
+    info, heads = local.info, local_heads(local, _HEADS, _QUERIES)
+    mask = None if info.operand(_MASK) is None else local.operands[_MASK]
+    y = attend_in_ring(
+        local,
+        heads,
+        _ROWS,
+        local.operands[:3],
+        mask,
+        scale=info.attribute("scale"),
+        softcap=float(info.attribute("softcap", 0.0)),
+        causal=bool(info.attribute("is_causal", 0)),
+    )
+    return [y]

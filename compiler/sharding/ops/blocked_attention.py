@@ -69,7 +69,7 @@ def _rule(
             info,
             {**dict.fromkeys(rows, row), **along, **aligned(info, mask, dim=row, rank=rank)},
             {**dict.fromkeys(made, row), **(along if gradients else {})},
-            size=extents.rows // 2 if extents.causal else None,
+            size=extents.pairs,
             reduction="sum" if gradients and not square else None,
             can_split=square or not extents.causal,
         )

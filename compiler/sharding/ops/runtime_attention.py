@@ -6,14 +6,17 @@ from collections.abc import Sequence
 
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
-from tensoropt.compiler.sharding.rule.attending import is_long
 from tensoropt.compiler.sharding.rule.blocks import Packed, packing
 from tensoropt.compiler.sharding.rule.factors import FactorMap, aligned, present_factor, rule_of
-from tensoropt.compiler.sharding.rule.heads import Heads, heads_of
+from tensoropt.compiler.sharding.rule.heads import Heads, heads_of, local_heads
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
-from tensoropt.compiler.sharding.rule.ring import attend_in_ring
+from tensoropt.compiler.sharding.rule.ring_rule import (
+    attend_in_ring,
+    attention_rule,
+    ring_extents,
+)
 from tensoropt.compiler.sharding.rule.ring_steps import Extents
 from tensoropt.compiler.sharding.rule.windows import count, window_loop
 from tensoropt.dialects.build import int_attr, ints_attr
@@ -91,8 +94,7 @@ def _localize_grouped(local: LocalOp) -> list[ir.Value]:
     if sizes and local.pieces(_QUERIES) > 1:
         taken = {0: _own_queries(local, taken.get(0, local.operands[0]), sizes)}
     divided = local.divide_attributes(_HEADS, "num_heads", "kv_num_heads")
-    each = heads_of(local.info).each
-    divided["num_heads"] = int_attr(each * local.part(_HEADS) // local.pieces(_QUERIES))
+    divided["num_heads"] = int_attr(local_heads(local, _HEADS, _QUERIES).queries)
     return local.clone(taken, divided)
 
 
@@ -144,30 +146,17 @@ def multi_head(info: OpInfo) -> Rule | None:
     split = {i: _HEAD[rank] for i, rank in own.items()}
     split |= {6: 1, 7: 1, **aligned(info, 5, dim=1, rank=4)}
     rows = {0: 1, **({4: 1} if info.rank(4) == 3 else {}), **aligned(info, 5, dim=2, rank=4)}
-    extents = _extents(info, heads)
-    if extents is not None:
-        rows |= {1: 1, 2: 1}
-    causal = extents is not None and extents.causal
     known = info.operand(3) is None or None not in info.shape(3)
     free = 1 in own and not info.attribute("unidirectional", 0)
     factors = [
         present_factor(info, batch, dict.fromkeys(range(4), 0), can_split=_is_per_batch(info, 4)),
         present_factor(info, split, {0: 2, 1: 1, 2: 1, 3: 1}, size=heads, can_split=known),
-        present_factor(
-            info,
-            rows,
-            {0: 1, 3: 2},
-            size=extents.rows // 2 if extents is not None and causal else None,
-            can_split=causal or (free and _is_per_batch(info, 4)),
-        ),
+        present_factor(info, rows, {0: 1, 3: 2}, can_split=free and _is_per_batch(info, 4)),
         window_loop([_keys(info, 6), 2 * (info.result_shape()[2] or 1) // heads]),
     ]
-    return rule_of(
-        info,
-        factors,
-        localize=_localize_multi_head,
-        flops_per_point=4.0 if causal else 2.0,
-        inner=() if extents is None else (*extents.turns(), *extents.ring()),
+    extents = _extents(info, heads)
+    return attention_rule(
+        info, factors, extents, whole=_localize_multi_head, ring=_attend_multi_head
     )
 
 
@@ -180,12 +169,12 @@ def _extents(info: OpInfo, heads: int) -> Extents | None:
     if any(None in operand.shape for operand in own):
         return None
     (query, key, value), causal = own, bool(info.attribute("unidirectional", 0))
-    rows = query.shape[1] or 0
-    size, width = ((x.shape[2] or 0) // heads for x in (key, value))
-    if key.shape[1] != rows or not is_long(rows, rows, size + width, causal=causal):
+    if key.shape[1] != query.shape[1]:
         return None
-    lead, kind = (0, _HEADS), (query.dtype, query.item_bytes)
-    return Extents(lead, lead, _ROWS, rows, size, width, *kind, causal)
+    sizes, lead = ((key.shape[2] or 0) // heads, (value.shape[2] or 0) // heads), (0, _HEADS)
+    return ring_extents(
+        query, query.shape[1], sizes, queries=lead, keys=lead, sequence=_ROWS, causal=causal
+    )
 
 
 def _is_per_batch(info: OpInfo, mask: int) -> bool:
@@ -195,15 +184,21 @@ def _is_per_batch(info: OpInfo, mask: int) -> bool:
 
 def _localize_multi_head(local: LocalOp) -> list[ir.Value]:
     info = local.info
-    if local.axes(_ROWS) and _ROWS in local.rule.operands[1]:
-        heads = local.part(_HEADS)
-        scale = float(info.attribute("scale", 0.0)) or None
-        causal = bool(info.attribute("unidirectional", 0))
-        return [attend_in_ring(local, Heads(heads, 1), _ROWS, scale=scale, causal=causal)]
     width, bias = info.result_shape()[2] or 0, info.operand(3)
     hidden = 0 if bias is None else ((bias.shape[0] or 0) - width) // 2
     taken = {} if bias is None else _shares(local, {3: 0}, (hidden, hidden, width))
     return local.clone(taken, local.divide_attributes(_HEADS, "num_heads"))
+
+
+def _attend_multi_head(local: LocalOp) -> list[ir.Value]:
+    heads, own = Heads(local.part(_HEADS), 1), local.operands[:3]
+    causal = bool(local.info.attribute("unidirectional", 0))
+    return [attend_in_ring(local, heads, _ROWS, own, scale=_scale(local.info), causal=causal)]
+
+
+def _scale(info: OpInfo) -> float | None:
+    """Return the scale of the scores, ``None`` for the default."""
+    return float(info.attribute("scale", 0.0)) or None
 
 
 @sharding_rule("com.microsoft.Attention")

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.dialects.build import Build, sizes_of
 from tensoropt.dialects.mlir import ir
 
-__all__ = ["Heads", "grouped_bias", "heads_of"]
+__all__ = ["Heads", "grouped_bias", "heads_of", "local_heads"]
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,11 @@ def heads_of(info: OpInfo) -> Heads:
         own = int(info.attribute("num_heads") or info.attribute("q_num_heads"))
         shared = int(info.attribute("kv_num_heads", own))
     return Heads(shared, max(own // shared, 1))
+
+
+def local_heads(local: LocalOp, heads: int, queries: int) -> Heads:
+    """Return the heads of one rank, with padding; the arguments are the factors over both kinds."""
+    return Heads(local.part(heads), heads_of(local.info).each // local.pieces(queries))
 
 
 def grouped_bias(make: Build, heads: Heads, x: ir.Value) -> ir.Value:

@@ -15,7 +15,6 @@ rank after it. So all ranks run the same program, which computes no pair that is
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,8 +22,6 @@ from typing import TYPE_CHECKING
 
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
 from tensoropt.compiler.sharding.rule.attending import Attending, Gradients, Part, mask_value
-from tensoropt.compiler.sharding.rule.heads import Heads, grouped_bias
-from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.dialects.build import shape_of, sizes_of
 from tensoropt.dialects.mlir import ir
 
@@ -32,37 +29,10 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["Ring", "attend_in_ring"]
+__all__ = ["Ring"]
 
 _CHUNKS = 2
 """Chunks that each rank has in zigzag order."""
-
-_MASK, _PACKED = 3, 3
-
-
-def attend_in_ring(
-    local: LocalOp, heads: Heads, rows: int, *, scale: float | None, softcap: float = 0.0,
-    causal: bool,
-) -> ir.Value:  # fmt: skip
-    """Return the result of an attention operator with rows and keys along the factor ``rows``.
-
-    Operand 3 is its mask, if present. Rows that see no key are zero.
-    """
-    make, (query, key, value) = Arithmetic(local), local.operands[:3]
-    q, k = heads.query(make, query), heads.key(make, key, flip=True)
-    v = heads.key(make, value, flip=False)
-    q = make.scaled(q, 1.0 / math.sqrt(sizes_of(q)[-1]) if scale is None else scale)
-    ring = Ring(make, Attending(make, softcap), local.axes(rows))
-    if causal:
-        y = ring.causal(q, k, v).y
-    elif local.info.operand(_MASK) is None:
-        y = ring.all(q, k, v).y
-    else:
-        part = ring.all(q, k, v, grouped_bias(make, heads, local.operands[_MASK]))
-        seen = ring.attending.sees(part, q)
-        y = make.where(seen, part.y, make.scalar(0.0, part.y))
-    packed = len(local.info.shape(0)) == _PACKED
-    return make.as_result(heads.result(make, y, packed=packed))
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,11 @@ class Extents:
     causal: bool
 
     @property
+    def pairs(self) -> int | None:
+        """The size of the factor of the ring if it has pairs of rows, which causal halves need."""
+        return self.rows // 2 if self.causal else None
+
+    @property
     def wide_bytes(self) -> int:
         """The bytes of an element of a sum."""
         return sum_bytes(self.dtype, self.item_bytes)
