@@ -160,7 +160,8 @@ def in_place_pairs(module: ir.Module, pasts: Mapping[str, str]) -> dict[str, str
 def too_small(module: ir.Module) -> list[tuple[Cache, int, int]]:
     """Return the caches that a larger input would let the operator update in place.
 
-    Each comes with the sizes of its input and of its output, in tokens.
+    Each comes with the sizes of its input and of its output, in tokens. An empty cache, of the
+    first step, is none of them.
     """
     main, found = onnx.function(module), []
     names = {value: keys.NAME.get(own, "") for value, own in onnx.arguments(main)}
@@ -174,7 +175,7 @@ def too_small(module: ir.Module) -> list[tuple[Cache, int, int]]:
         old, new = ir.RankedTensorType(past.type), ir.RankedTensorType(value.type)
         if old.has_static_shape and new.has_static_shape:
             sizes = zip(old.shape, new.shape, strict=True)
-            found += [(cache, a, b) for a, b in sizes if a != b]
+            found += [(cache, a, b) for a, b in sizes if a and a != b]
     return found
 
 

@@ -178,12 +178,14 @@ def test_a_cache_that_is_updated_in_place_counts_once(opt, tmp_path: Path, pick:
 
 def test_a_cache_with_no_room_is_named(opt, tmp_path: Path) -> None:
     model = write_decoder(tmp_path / "m.onnx", layers=2, in_place=True)
-    sizes = ["--dim", "batch=2", "--dim", "sequence=1", "--dim", "past=32"]
-    for total, known in (("33", True), ("32", False)):
-        done = opt(model, "--mesh", "2", "--epsilon", "1", *sizes, "--dim", f"total={total}")
+    for past, total, known in ((32, 33, True), (32, 32, False), (0, 1, False)):
+        sizes = {"batch": 2, "sequence": 1, "past": past, "total": total}
+        given = [word for name, size in sizes.items() for word in ("--dim", f"{name}={size}")]
+        done = opt(model, "--mesh", "2", "--epsilon", "1", *given)
         assert done.status == 0
         assert (
             "note: 'past_key_values.0.key' (and 3 more like it) is copied in every step, as it has "
             "32 tokens and 'present.0.key' 33: with 33 for both, it is updated in place\n"
             in done.err
         ) is known
+        assert ("copied in every step" in done.err) is known
