@@ -6,17 +6,19 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from graphs.llama import Llama
 from onnx import helper, numpy_helper
 from train_runs import difference, run_plan
 
+from tensoropt import Session
 from tensoropt.compiler.cli.opt import main
 from tensoropt.runtime.inference.jobs import check_plans
 
 _RING = ["--pin", "node:*Attention=sequence"]
 _TRAIN = ["--train", "--loss", "softmax-cross-entropy:scores,labels", "--optimizer", "sgd"]
-_CLASSES, _ROWS = 32, 96
+_CLASSES, _ROWS, _LONG = 32, 96, 272
 
 
 def _decoder(folder: Path) -> Path:
@@ -78,3 +80,53 @@ def test_losses_are_those_of_one_device(devices: int, tmp_path: Path) -> None:
         assert main([str(path), *_TRAIN, "--mesh", str(count), *pins, "-o", str(plan)]) == 0
         losses.append(run_plan(plan, data, 4, 1e-3, threads=1).losses)
     assert difference(*losses) < 1e-4
+
+
+def _prompt(folder: Path, *, packed: bool) -> Path:
+    """Write GroupQueryAttention of a prompt with rotary positions, and its empty caches."""
+    rng, kind = np.random.default_rng(0), onnx.TensorProto.FLOAT
+    angles = np.arange(_LONG)[:, None] / 100.0 ** (np.arange(8) / 8)
+    widths = {"qkv": 128} if packed else {"q": 64, "k": 32, "v": 32}
+    weights = {f"w{name}": rng.standard_normal((16, n)) for name, n in widths.items()}
+    weights |= {"cosines": np.cos(angles), "sines": np.sin(angles)}
+    nodes = [helper.make_node("MatMul", ["x", f"w{n}"], [n], name=n) for n in widths]
+    read = ["qkv", "", ""] if packed else ["q", "k", "v"]
+    read += ["past_key", "past_value", "lengths", "total", "cosines", "sines"]
+    attributes = {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1, "domain": "com.microsoft"}
+    made = ["y", "present_key", "present_value"]
+    nodes.append(
+        helper.make_node("GroupQueryAttention", read, made, name="Attention", **attributes)
+    )
+    held = [numpy_helper.from_array(x.astype(np.float32), name) for name, x in weights.items()]
+    held.append(numpy_helper.from_array(np.array(_LONG, np.int32), "total"))
+    shapes = {"x": (2, _LONG, 16), **dict.fromkeys(("past_key", "past_value"), (2, 2, 0, 16))}
+    inputs = [helper.make_tensor_value_info(name, kind, shape) for name, shape in shapes.items()]
+    inputs.append(helper.make_tensor_value_info("lengths", onnx.TensorProto.INT32, (2,)))
+    shapes = {"y": (2, _LONG, 64), **dict.fromkeys(made[1:], (2, 2, _LONG, 16))}
+    outputs = [helper.make_tensor_value_info(name, kind, shape) for name, shape in shapes.items()]
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    graph = helper.make_graph(nodes, "prompt", inputs, outputs, held)
+    path = folder / "prompt.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
+    return path
+
+
+@pytest.mark.parametrize(("devices", "packed"), [(2, False), (4, True)])
+def test_prompts_may_end_early(devices: int, packed: bool, tmp_path: Path) -> None:
+    path, plan, rng = _prompt(tmp_path, packed=packed), tmp_path / "plan", np.random.default_rng(1)
+    assert main([str(path), "--mesh", str(devices), *_RING, "-o", str(plan)]) == 0
+    whole = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    given = {"x": rng.standard_normal((2, _LONG, 16)).astype(np.float32)}
+    given |= dict.fromkeys(("past_key", "past_value"), np.zeros((2, 2, 0, 16), np.float32))
+    with Session(plan, threads=1) as session:
+        caches = {tensor.name: tensor.layout.layout.texts for tensor in session.outputs[1:]}
+        assert caches == {key: ["S(2)"] for key in ("present_key", "present_value")}
+        for lengths in ((_LONG, _LONG), (_LONG, 150)):
+            inputs = {**given, "lengths": np.array(lengths, np.int32) - 1}
+            found = session.run(inputs)
+            expected = dict(zip(found, whole.run(list(found), inputs), strict=True))
+            for row, length in enumerate(lengths):
+                for name, held in found.items():
+                    got, wanted = held[row], expected[name][row]
+                    used = np.s_[:length] if name == "y" else np.s_[:, :length]
+                    np.testing.assert_allclose(got[used], wanted[used], rtol=1e-3, atol=1e-4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tensoropt.compiler.layout.rule import Rule
+from tensoropt.compiler.sharding.ops.grouped_ring import attend_grouped, grouped_extents
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
 from tensoropt.compiler.sharding.rule.blocks import Packed, packing
 from tensoropt.compiler.sharding.rule.factors import FactorMap, aligned, present_factor, rule_of
@@ -16,6 +17,7 @@ from tensoropt.compiler.sharding.rule.ring_rule import (
     attend_in_ring,
     attention_rule,
     ring_extents,
+    scale_of,
 )
 from tensoropt.compiler.sharding.rule.ring_steps import Extents
 from tensoropt.compiler.sharding.rule.windows import count, window_loop
@@ -33,12 +35,14 @@ _HEAD, _ROW = {3: 2, 4: 1}, {3: 1, 4: 2}
 
 @sharding_rule("com.microsoft.GroupQueryAttention")
 def grouped(info: OpInfo) -> Rule:
-    """Split batch and the heads of key and value, also in the cache, and then the query heads.
+    """Split batch, heads of key and value, also in the cache, query heads, and long prompts.
 
     Ranks with query heads of the same key head each have that head of key, value and cache.
 
     If query, key, and value are packed in one operand, it is split in their blocks if it is known
     to have them; else each rank gathers its heads of the whole.
+    In a long prompt without a cache, keys and values travel in a ring; the new caches are split
+    along the sequence.
     With explicit positions, a batch of sequences of several tokens stays whole: without a cache,
     the runtime counts from the first position of all sequences.
     """
@@ -47,22 +51,21 @@ def grouped(info: OpInfo) -> Rule:
     batch = {**dict.fromkeys((0, 1, 2, 3, 4, 5, 9), 0), **aligned(info, 10, 12, 13, dim=0, rank=4)}
     alone = info.operand(9) is None or info.shape(0)[1] == 1
     counted, known = heads_of(info), info.shape(0)[2] is not None
+    extents = grouped_extents(info, _HEADS, _ROWS, _QUERIES)
+    caches = {} if extents is None else {1: 2, 2: 2}
     factors = [
         present_factor(info, batch, dict.fromkeys(range(4), 0), can_split=alone),
         present_factor(info, heads, {0: 2, 1: 1, 2: 1, 3: 1}, size=counted.shared, can_split=known),
-        window_loop(
-            [
-                info.sizes(0)[1],
-                _keys(info, 3),
-                2 * (info.result_shape()[2] or 1) // counted.queries,
-            ]
-        ),
+        present_factor(info, {0: 1}, {0: 1, **caches}, can_split=False),
         FactorMap({}, size=counted.each, can_split=known),
+        window_loop([_keys(info, 3), 2 * (info.result_shape()[2] or 1) // counted.queries]),
     ]
     mine = {11: 0, **aligned(info, 10, dim=1, rank=4), **({0: 2} if own else {})}
     minors = [(i, dim, _QUERIES) for i, dim in mine.items() if info.operand(i) is not None]
     minors.append((len(info.operands), 2, _QUERIES))
-    return rule_of(info, factors, localize=_localize_grouped, flops_per_point=2.0, minors=minors)
+    return attention_rule(
+        info, factors, extents, whole=_localize_grouped, ring=_attend_grouped, minors=minors
+    )
 
 
 @packing("com.microsoft.GroupQueryAttention")
@@ -89,13 +92,23 @@ def _keys(info: OpInfo, past: int) -> int:
 
 
 def _localize_grouped(local: LocalOp) -> list[ir.Value]:
-    sizes = _grouped_sizes(local.info)
-    taken = _shares(local, {0: 2}, sizes) if sizes else {}
-    if sizes and local.pieces(_QUERIES) > 1:
-        taken = {0: _own_queries(local, taken.get(0, local.operands[0]), sizes)}
     divided = local.divide_attributes(_HEADS, "num_heads", "kv_num_heads")
     divided["num_heads"] = int_attr(local_heads(local, _HEADS, _QUERIES).queries)
-    return local.clone(taken, divided)
+    return local.clone({0: _own_heads(local)}, divided)
+
+
+def _attend_grouped(local: LocalOp) -> list[ir.Value]:
+    packed = _own_heads(local)
+    return attend_grouped(local, packed, heads=_HEADS, rows=_ROWS, queries=_QUERIES)
+
+
+def _own_heads(local: LocalOp) -> ir.Value:
+    """Return operand 0 with the rank's heads only, also if it is packed."""
+    sizes, own = _grouped_sizes(local.info), local.operands[0]
+    if not sizes:
+        return own
+    own = _shares(local, {0: 2}, sizes).get(0, own)
+    return own if local.pieces(_QUERIES) == 1 else _own_queries(local, own, sizes)
 
 
 def _own_queries(local: LocalOp, packed: ir.Value, sizes: Sequence[int]) -> ir.Value:
@@ -193,12 +206,7 @@ def _localize_multi_head(local: LocalOp) -> list[ir.Value]:
 def _attend_multi_head(local: LocalOp) -> list[ir.Value]:
     heads, own = Heads(local.part(_HEADS), 1), local.operands[:3]
     causal = bool(local.info.attribute("unidirectional", 0))
-    return [attend_in_ring(local, heads, _ROWS, own, scale=_scale(local.info), causal=causal)]
-
-
-def _scale(info: OpInfo) -> float | None:
-    """Return the scale of the scores, ``None`` for the default."""
-    return float(info.attribute("scale", 0.0)) or None
+    return [attend_in_ring(local, heads, _ROWS, own, scale=scale_of(local.info), causal=causal)]
 
 
 @sharding_rule("com.microsoft.Attention")

@@ -6,14 +6,15 @@ along which key and value are broadcast.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
-from tensoropt.dialects.build import Build, sizes_of
+from tensoropt.dialects.build import Build, int_attr, shape_of, sizes_of
 from tensoropt.dialects.mlir import ir
 
-__all__ = ["Heads", "grouped_bias", "heads_of", "local_heads"]
+__all__ = ["Heads", "grouped_bias", "heads_of", "local_heads", "rotated"]
 
 
 @dataclass(frozen=True)
@@ -99,3 +100,23 @@ def grouped_bias(make: Build, heads: Heads, x: ir.Value) -> ir.Value:
     if own == 1:
         return make.unsqueeze(x, [len(batch) + 1])
     return make.reshape(x, [*batch, heads.shared, heads.each, *rest])
+
+
+def rotated(
+    make: Build, x: ir.Value, count: int, positions: ir.Value, tables: Sequence[ir.Value], *,
+    interleaved: bool,
+) -> ir.Value:  # fmt: skip
+    """Return ``count`` heads, packed `b s (h d)`, rotated by the angles of their positions.
+
+    ``positions`` are those of each row, or the first one. ``tables`` are cosines and sines; these
+    may be of the first elements of a head only.
+    """
+    turned = 2 * (shape_of(tables[0])[1] or 0)
+    partial = {"rotary_embedding_dim": int_attr(turned), "num_heads": int_attr(count)}
+    return make.onnx(
+        "com.microsoft.RotaryEmbedding",
+        [x, positions, *tables],
+        x.type,
+        interleaved=int_attr(int(interleaved)),
+        **(partial if turned * count != shape_of(x)[2] else {}),
+    )

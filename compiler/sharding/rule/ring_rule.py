@@ -19,7 +19,7 @@ from tensoropt.compiler.sharding.rule.ring_steps import Extents
 from tensoropt.dialects.build import sizes_of
 from tensoropt.dialects.mlir import ir
 
-__all__ = ["attend_in_ring", "attention_rule", "ring_extents"]
+__all__ = ["attend_in_ring", "attention_rule", "ring_extents", "scale_of"]
 
 _KEYS = (1, 2)
 _PACKED = 3
@@ -75,6 +75,11 @@ def attention_rule(
         minors=minors,
         inner=(*extents.turns(), *extents.ring()),
     )
+
+
+def scale_of(info: OpInfo) -> float | None:
+    """Return the scale of the scores of an operator of the runtime, ``None`` for the default."""
+    return float(info.attribute("scale", 0.0)) or None
 
 
 def attend_in_ring(

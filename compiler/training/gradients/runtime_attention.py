@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from tensoropt.compiler.sharding.rule.attending import positions, visible_keys
-from tensoropt.compiler.sharding.rule.heads import Heads, grouped_bias, heads_of
+from tensoropt.compiler.sharding.rule.heads import Heads, grouped_bias, heads_of, rotated
 from tensoropt.compiler.training.gradients.cells import split
 from tensoropt.compiler.training.gradients.heads import (
     add_present,
@@ -15,7 +15,7 @@ from tensoropt.compiler.training.gradients.heads import (
     boolean_bias,
 )
 from tensoropt.compiler.training.gradients.registry import ForwardOp, decomposition
-from tensoropt.dialects.build import element_type, int_attr, shape_of, sizes_of, tensor_type
+from tensoropt.dialects.build import element_type, shape_of, sizes_of
 from tensoropt.dialects.mlir import ir
 
 __all__: list[str] = []
@@ -188,18 +188,11 @@ def _rotate(f: ForwardOp, x: ir.Value, count: int) -> ir.Value:
 
     if not f.info.attribute("do_rotary", 0):
         return x
-    make, (batch, rows, width) = f.make, (n or 0 for n in shape_of(x))
-    half = shape_of(f.operands[7])[1] or 0
-    partial = {"rotary_embedding_dim": int_attr(2 * half), "num_heads": int_attr(count)}
+    make, (batch, rows, _) = f.make, (n or 0 for n in shape_of(x))
     where = make.constant(np.tile(np.arange(rows, dtype=np.int64), (batch, 1)))
     where = make.add(where, make.take(f.operands[9], make.ints([0]), 1)) if f.has(9) else where
-    return make.onnx(
-        "com.microsoft.RotaryEmbedding",
-        [x, where, *f.operands[7:9]],
-        tensor_type([batch, rows, width], element_type(x)),
-        interleaved=int_attr(int(f.info.attribute("rotary_interleaved", 0))),
-        **(partial if 2 * half * count != width else {}),
-    )
+    interleaved = bool(f.info.attribute("rotary_interleaved", 0))
+    return rotated(make, x, count, where, f.operands[7:9], interleaved=interleaved)
 
 
 def _lengths(f: ForwardOp, keys: int, like: ir.Value) -> ir.Value | None:
