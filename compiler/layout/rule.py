@@ -313,7 +313,7 @@ class Rule:
             parts[-1] = min(parts[-1], inner.most)
         # A joint axis divides the product of its factors once.
         split = {axis: split_by(strategy.roles[axis]) for axis in mesh.axes}
-        again = (axis for axis in mesh.axes if sum(f in split[axis] for f in inner.dims) > 1)
+        again = (axis for axis in mesh.axes if len(set(split[axis]) & set(inner.dims)) > 1)
         points = math.prod(parts) * mesh.extent(tuple(again))
         return points * _reached(strategy, mesh, inner) if inner.choices else points
 

@@ -105,3 +105,17 @@ def test_all_messages_are_priced(causal: int) -> None:
         kinds = [kind for kind, *_ in rule.inner_steps(strategy, Mesh((4,)))]
         assert kinds.count("collective_permute") == text.count("topt.collective_permute")
         assert bool(rule.inner_bytes(strategy, Mesh((4,)))) == ("permute" in text)
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_ranks_share_the_passes_over_scores(causal: int, dtype: type) -> None:
+    case, ranks = attention(is_causal=causal, rows=160, keys=160), 4
+    own = [np.asarray(x, dtype) for x in case.operands]
+    report = check(Case("Attention", own, case.attributes, 24), (ranks,), rtol=1e-2, atol=5e-3)
+    ring = next(strategy for strategy in report.tried if strategy.axes_of(2))
+    rows = 160 // ranks // (2 if causal else 1)  # of a chunk in zigzag order, if causal
+    scores = 4 * rows**2 * np.dtype(dtype).itemsize
+    passes = 3 * ranks * (2 if causal else 1)
+    steps = report.rule.inner_steps(ring, Mesh((ranks,)))
+    assert [size for _, _, size in steps].count(scores) == passes

@@ -57,10 +57,10 @@ class Extents:
 
     def turns(self) -> Iterator[InnerStep]:
         """Yield the passes over scores in the turns of a ring, and the memory of a block."""
-        share, times = (4, 2) if self.causal else (1, 1)  # two products of chunks in zigzag order
+        products, dims = 2 if self.causal else 1, (*self._own, self.sequence)
         for size, count in self._passes(self.score_bytes, _PASSES):
-            dims = *self._own, self.sequence
-            yield self._step(self._ring, dims, size // share, "turn", times=count * times)
+            # In zigzag order, a product has one row and one key of each pair of rows and of keys.
+            yield InnerStep(self._ring, dims, size, "turn", times=count * products)
         yield self._chunk(_SCORES * self.score_bytes)
 
     def blocks(self, keys: int, *, gradients: bool = False) -> Iterator[InnerStep]:
