@@ -221,31 +221,37 @@ class Attending:
 
         ``rows`` are the totals, the sums of result times gradient, and the gradient of the result.
         """
-        found = []
+        queries, total = list[ir.Value](), None
         for ends in self._bounds(q, v):
             given = [self._rows(x, *ends) for x in rows]
             own = self._rows(q, *ends)
-            found.append(self.block_gradients(own, k, v, given, self._masked(mask, *ends)))
-        return self._summed(found)
+            part = self.block_gradients(own, k, v, given, self._masked(mask, *ends))
+            queries.append(part.query)
+            total = part if total is None else self._with_keys(total, part)
+        assert total is not None
+        return total._replace(query=self._concat_rows(queries))
 
     def causal_gradients(
         self, q: ir.Value, k: ir.Value, v: ir.Value, rows: Sequence[ir.Value]
     ) -> Gradients:
         """Return the gradients of attention to the keys at or before each row."""
-        keys, found = shape_of(v)[-2] or 0, []
+        make, queries, total = self.make, list[ir.Value](), None
         for start, stop in self._bounds(q, v):
             own = self._rows(q, start, stop)
             given = [self._rows(x, start, stop) for x in rows]
             near = self._keys(k, v, start, stop)
             part = self.block_gradients(own, *near, given, self._visible(stop - start))
-            key, value = part.key, part.value
-            if start:
-                far = self.block_gradients(own, *self._keys(k, v, 0, start), given)
-                key = self.make.concat([far.key, key], len(shape_of(key)) - 1)
-                value = self.make.concat([far.value, value], len(shape_of(value)) - 2)
-                part = Gradients(self.make.add(far.query, part.query), key, value)
-            found.append(self._with_keys(part, keys))
-        return self._summed(found)
+            if total is None:
+                queries, total = [part.query], part
+                continue
+            far = self.block_gradients(own, *self._keys(k, v, 0, start), given)
+            queries.append(make.add(far.query, part.query))
+            # The earlier blocks see the keys before this block, and none of its own.
+            total = self._with_keys(total, far)
+            key = make.concat([total.key, part.key], len(shape_of(part.key)) - 1)
+            total = Gradients(part.query, key, self._concat_rows([total.value, part.value]))
+        assert total is not None
+        return total._replace(query=self._concat_rows(queries))
 
     def block_gradients(
         self, q: ir.Value, k: ir.Value, v: ir.Value, rows: Sequence[ir.Value],
@@ -268,23 +274,16 @@ class Attending:
         """Return the sums of gradients over the same rows and keys."""
         return Gradients(*(self.make.add(*pair) for pair in zip(a, b, strict=True)))
 
-    def _summed(self, found: Sequence[Gradients]) -> Gradients:
-        """Return the gradients of blocks of rows, in order, that see the same keys."""
-        first, *others = found
-        key, value = first.key, first.value
-        for other in others:
-            key, value = self.make.add(key, other.key), self.make.add(value, other.value)
-        query = self.make.concat([one.query for one in found], len(shape_of(first.query)) - 2)
-        return Gradients(query, key, value)
+    def _with_keys(self, total: Gradients, part: Gradients) -> Gradients:
+        """Return ``total`` plus the gradients of the same keys from other rows.
 
-    def _with_keys(self, part: Gradients, keys: int) -> Gradients:
-        """Return ``part`` with gradients of zero for the keys after its own."""
-        make, more = self.make, keys - (shape_of(part.value)[-2] or 0)
-        if not more:
-            return part
-        rank = len(shape_of(part.value))
-        key = make.pad(part.key, rank - 1, (0, more), 0.0)
-        return Gradients(part.query, key, make.pad(part.value, rank - 2, (0, more), 0.0))
+        Blocks are added as they come, so that no two of them are in memory.
+        """
+        key, value = self.make.add(total.key, part.key), self.make.add(total.value, part.value)
+        return Gradients(total.query, key, value)
+
+    def _concat_rows(self, parts: Sequence[ir.Value]) -> ir.Value:
+        return self.make.concat(parts, len(shape_of(parts[0])) - 2)
 
     def _like(self, x: ir.Value, like: ir.Value) -> ir.Value:
         """Return ``x`` summed over the dimensions in which ``like`` has the size 1."""
@@ -337,5 +336,4 @@ class Attending:
         return self.make.slice(k, len(shape_of(k)) - 1, start, stop), self._rows(v, start, stop)
 
     def _joined_rows(self, parts: Sequence[Part]) -> Part:
-        dim = len(shape_of(parts[0].y)) - 2
-        return Part(*(self.make.concat(side, dim) for side in zip(*parts, strict=True)))
+        return Part(*(self._concat_rows(side) for side in zip(*parts, strict=True)))
