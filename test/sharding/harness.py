@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from sharding.spmd import run_spmd
 
+from tensoropt.compiler.cost.compute import local_bytes
+from tensoropt.compiler.cost.memory import record_lifetimes
 from tensoropt.compiler.layout import sizes
 from tensoropt.compiler.layout.layouts import fits
 from tensoropt.compiler.layout.rule import Factor, Rule, Sections, Strategy
@@ -31,6 +33,7 @@ from tensoropt.dialects import onnx as views
 from tensoropt.dialects.build import tensor_type
 from tensoropt.dialects.context import context
 from tensoropt.dialects.elements import element_of_array, to_dense
+from tensoropt.dialects.lifetimes import Lifetimes
 from tensoropt.dialects.mlir import func, ir
 from tensoropt.dialects.sizes import sizes_of_type
 from tensoropt.dialects.topt import rule_attr, rule_of_attr, set_mesh
@@ -39,7 +42,16 @@ from tensoropt.runtime.layout import padding
 from tensoropt.runtime.layout.layout import Layout
 from tensoropt.runtime.layout.mesh import Mesh
 
-__all__ = ["Case", "NotRunnableError", "Report", "any_padding", "check", "normal", "offered"]
+__all__ = [
+    "Case",
+    "NotRunnableError",
+    "Report",
+    "any_padding",
+    "check",
+    "memory_of",
+    "normal",
+    "offered",
+]
 
 
 class NotRunnableError(Exception):
@@ -168,6 +180,30 @@ def local_functions(case: Case, mesh_shape: tuple[int, ...]) -> list[str]:
     with ctx, ir.Location.unknown(ctx):
         trial = _Trial(case, Mesh(mesh_shape))
         return [str(trial.localize(strategy)) for strategy in trial.strategies]
+
+
+def memory_of(case: Case, ranks: int, factor: int) -> Iterator[tuple[int, int]]:
+    """Yield the memory of an op of a rank, charged and live, of strategies that split ``factor``.
+
+    On one rank, of the only strategy.
+    """
+    ctx = _context()
+    with ctx, ir.Location.unknown(ctx):
+        trial = _Trial(case, Mesh((ranks,)))
+        tensors = (*trial.info.operands, *trial.info.results)
+        for strategy in trial.strategies:
+            if ranks > 1 and not strategy.axes_of(factor):
+                continue
+            layouts = (*strategy.operands, *strategy.results)
+            charged = trial.rule.inner_bytes(strategy, trial.mesh) + sum(
+                local_bytes(tensor, layout, trial.mesh)
+                for tensor, layout in zip(tensors, layouts, strict=True)
+                if tensor is not None
+            )
+            lifetimes = Lifetimes()
+            for _ in record_lifetimes(trial.localize(strategy).operation, lifetimes):
+                pass
+            yield charged, lifetimes.peak_bytes()
 
 
 @contextmanager

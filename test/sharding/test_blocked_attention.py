@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sharding.harness import Case, check, local_functions, normal, offered
+from sharding.harness import Case, check, local_functions, memory_of, normal, offered
 
 from tensoropt.runtime.layout.mesh import Mesh
 
@@ -123,3 +123,21 @@ def test_all_messages_are_priced(causal: bool) -> None:
             kinds = [kind for kind, *_ in report.rule.inner_steps(strategy, mesh)]
             assert kinds.count("collective_permute") == text.count("topt.collective_permute")
             assert report.rule.inner_bytes(strategy, mesh) > 0
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_memory_is_that_of_live_tensors(ranks: int, causal: bool, dtype: type) -> None:
+    rows, size, heads = 2048, 32, 4
+    q, k = np.zeros((heads, rows, size), dtype), np.zeros((1, size, rows), dtype)
+    v, totals = np.zeros((1, rows, size), dtype), np.zeros((heads, rows, 1), np.float32)
+    attributes = {"causal": int(causal)}
+    for kind, operands, results in (
+        ("Attention", [q, k, v], [q, totals]),
+        ("AttentionGradient", [q, k, v, q, totals, q], [q, k, v]),
+    ):
+        made = (True,) * len(results)
+        case = Case(kind, operands, attributes, 1, "tensoropt", results=made, expected=results)
+        for predicted, live in memory_of(case, ranks, factor=1):
+            assert predicted == pytest.approx(live, rel=0.1)

@@ -14,8 +14,12 @@ __all__ = ["Extents"]
 _PASSES, _BACKWARD_PASSES = 3, 7
 """Passes over all scores: written, reduced, normalised, and read; then also their gradients."""
 
-_SCORES, _BACKWARD_SCORES = 2, 4
+_SCORES, _BACKWARD_SCORES = 2, 3
 """Blocks of scores, softmax and gradients in memory at once."""
+
+_JOINED = 1.25
+"""Sums of a ring in memory while a block runs, in results of the rank: those joined so far, and
+those of the earlier blocks of a product, which are between none and half of a result."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,11 @@ class Extents:
         rows = block_rows(self.rows, sizes)
         seen = keys - rows if self.causal else keys  # by the last block, except its own rows
         size = blocks * one * rows * max(seen, rows) // keys
-        yield replace(self._step(self._ring, self._own, size, "memory"), unsplit=True)
+        for step in (
+            self._step(self._ring, self._own, size, "memory"),
+            *self._sums(1.0, gradients=gradients),
+        ):
+            yield replace(step, unsplit=True)
         yield self._chunk(blocks * one)
 
     def ring(self) -> Iterator[InnerStep]:
@@ -98,10 +106,9 @@ class Extents:
                 (self.queries, self.wide_bytes),
             )
             yield from self._picked(self.key * self.item_bytes)
-        yield self._occupy(
-            (*self.keys, self.sequence), 2 * (self.key + self.value) * self.item_bytes
-        )
-        yield self._occupy(self._own, 3 * self.value * self.wide_bytes)
+        yield from self._sums(_JOINED, gradients=False)
+        if self.causal:
+            yield from self._chosen(self.key)
 
     def ring_gradients(self) -> Iterator[InnerStep]:
         """Yield the steps of a ring, in which keys, values and their gradients travel."""
@@ -130,9 +137,9 @@ class Extents:
                 (self.keys, self.value * wide),
             )
             yield from self._picked(rows)
-        travelling = 2 * size * (self.item_bytes + wide)
-        yield self._occupy((*self.keys, self.sequence), travelling)
-        yield self._occupy(self._own, 2 * self.key * wide)
+        yield from self._sums(_JOINED, gradients=True)
+        if self.causal:
+            yield from self._chosen(size)
 
     def _passed(self, size: int, item_bytes: int, messages: int) -> Iterator[InnerStep]:
         """Yield the messages of a tensor of keys and values that all ranks pass on."""
@@ -159,8 +166,31 @@ class Extents:
         yield self._step(self._ring, self._own, row_bytes // 2, "turn")
         yield self._step(self._ring, (*self.keys, self.sequence), size // 2, "turn", times=2)
 
-    def _occupy(self, dims: tuple[int, ...], item_bytes: int) -> InnerStep:
-        return self._step(self._ring, dims, item_bytes, "memory")
+    def _sums(self, share: float, *, gradients: bool) -> Iterator[InnerStep]:
+        """Yield the memory of sums that become results, beyond operands and results.
+
+        While a block runs, ``share`` of each result is a sum, in a wider type, and the result is
+        not there yet. Keys of other ranks take the place of the rank's own. Gradients need the
+        result of the forward pass only for a sum per row, so its memory is free by then.
+        """
+        more = round(share * self.wide_bytes) - self.item_bytes
+        if gradients:
+            yield from self._occupied(
+                self.key * more - self.value * self.item_bytes, (self.key + self.value) * more
+            )
+        else:
+            yield from self._occupied(self.value * more, 0)
+
+    def _chosen(self, size: int) -> Iterator[InnerStep]:
+        """Yield the memory of the chunks of a turn: of rows of ``size``, and of keys and values."""
+        half = self.item_bytes / 2
+        yield from self._occupied(round(size * half), round((self.key + self.value) * half))
+
+    def _occupied(self, row_bytes: int, key_bytes: int) -> Iterator[InnerStep]:
+        """Yield memory per row of queries, and per key."""
+        for lead, size in ((self.queries, row_bytes), (self.keys, key_bytes)):
+            if size > 0:
+                yield self._step(self._ring, (*lead, self.sequence), size, "memory")
 
     def _chunk(self, score_bytes: int) -> InnerStep:
         """Return the memory of a block of scores in a turn of a ring.
