@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tensoropt.compiler.layout.rule import InnerStep, Joint, Rule
@@ -13,14 +13,24 @@ from tensoropt.compiler.sharding.rule.factors import FactorMap, present_factor, 
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
+from tensoropt.compiler.sharding.rule.routing import (
+    EXPERTS,
+    FEATURES,
+    TOKENS,
+    Routes,
+    add_up,
+    find_ones,
+    find_routes,
+    flat,
+    number_ones,
+    select_part,
+)
+from tensoropt.compiler.sharding.rule.token_exchange import Exchange
 from tensoropt.compiler.sharding.rule.windows import count, window_loop
 from tensoropt.dialects.build import element_type, int_attr, shape_of, tensor_type
 from tensoropt.dialects.mlir import ir
 
 __all__ = ["mixture", "quantized_mixture"]
-
-# Indices of the factors over tokens, over experts and over features between the layers.
-_TOKENS, _EXPERTS, _FEATURES = 0, 1, 2
 
 # First opset with a Max of integers; TopK sorts and CumSum exists since 11.
 _ROUTING_VERSION = 12
@@ -110,7 +120,7 @@ def _rule(info: OpInfo, places: _Places) -> Rule:
     return rule_of(
         info,
         factors,
-        joint=(Joint((_TOKENS, _EXPERTS)),),
+        joint=(Joint((TOKENS, EXPERTS)),),
         additive=bias,
         localize=_localize,
         flops_per_point=2.0 * share,
@@ -131,11 +141,11 @@ def _steps(info: OpInfo) -> tuple[InnerStep, ...]:
     first, bytes_ = count(tensor.sizes[:1]), tensor.elements * tensor.item_bytes
     row, each = bytes_ // first, chosen * bytes_ // first
     routes = chosen * _ROUTE_BYTES * tokens // first
-    both, own = (_TOKENS, _EXPERTS), (_TOKENS,)
+    both, own = (TOKENS, EXPERTS), (TOKENS,)
     return (
-        InnerStep((_EXPERTS,), own, routes, "copy", choices=chosen, times=_ROUTING_NODES),
-        InnerStep((_EXPERTS,), both, each // experts, "copy", times=2),
-        InnerStep((_EXPERTS,), own, each, "copy", choices=chosen, times=2),
+        InnerStep((EXPERTS,), own, routes, "copy", choices=chosen, times=_ROUTING_NODES),
+        InnerStep((EXPERTS,), both, each // experts, "copy", times=2),
+        InnerStep((EXPERTS,), own, each, "copy", choices=chosen, times=2),
         InnerStep(both, own, routes, "copy", joint=True, times=_SENDING_NODES),
         InnerStep(both, own, routes, "all_gather", joint=True),
         InnerStep(both, own, row, "copy", joint=True, choices=chosen, times=2),
@@ -223,34 +233,26 @@ def _fills_bytes(info: OpInfo, index: int, where: Mapping[int, int]) -> bool:
 def _localize(local: LocalOp) -> list[ir.Value]:
     """Return the mixture of the rank's experts, of its tokens or of those that it receives."""
     blocks = _divide_blocks(local)
-    if local.pieces(_EXPERTS) == 1:
+    if local.pieces(EXPERTS) == 1:
         return local.clone(attributes=blocks)
     make = Arithmetic(local)
-    routes = _routes(make)
-    rows = _flat(make, local.operands[0], [shape_of(routes.experts)[0], _width(local)])
+    routes = find_routes(make)
+    rows = flat(make, local.operands[0], [shape_of(routes.experts)[0], _width(local)])
     if local.strategy.joint_axes:
-        exchange = _Exchange(make, routes)
+        exchange = Exchange(make, routes)
         mixed = _mix(make, exchange.send(rows), exchange.received, blocks)
         summed = exchange.returned(mixed)
     else:
         summed = _mix(make, rows, routes, blocks)
-    return [_flat(make, summed, local.local_result_shape())]
+    return [flat(make, summed, local.local_result_shape())]
 
 
 def _width(local: LocalOp) -> int:
     return shape_of(local.operands[0])[-1] or 0
 
 
-@dataclass(frozen=True)
-class _Routes:
-    """The selected experts of each token, and their weights."""
-
-    experts: ir.Value
-    weights: ir.Value
-
-
 def _mix(
-    make: Arithmetic, rows: ir.Value, routes: _Routes, blocks: Mapping[str, ir.Attribute]
+    make: Arithmetic, rows: ir.Value, routes: Routes, blocks: Mapping[str, ir.Attribute]
 ) -> ir.Value:
     """Return the sum of the weighted results of the rank's experts for each of the tokens ``rows``.
 
@@ -265,134 +267,8 @@ def _mix(
     attributes = {"k": int_attr(1), "normalize_routing_weights": int_attr(0), **blocks}
     made = tensor_type([None, width], element_type(rows))
     [mixed] = local.clone(operands, attributes, [made])
-    places = _flat(make, pairs.places, shape_of(routes.experts))
-    return _add_up(make, mixed, places, make.unsqueeze(routes.weights, [1]))
-
-
-def _add_up(make: Arithmetic, rows: ir.Value, places: ir.Value, weights: ir.Value) -> ir.Value:
-    """Return the weighted sum of the rows at the ``places`` of each token.
-
-    ``rows`` are of an unknown number, which is the place of a row of zeros.
-    """
-    import numpy as np
-
-    (_, count), width = shape_of(places), shape_of(rows)[1] or 0
-    nothing = make.constant(make.like(np.zeros((1, width)), rows))
-    both = make.onnx("Concat", [rows, nothing], rows.type, axis=int_attr(0))
-    taken = make.take(both, _flat(make, places, [None]), 0)
-    every = _flat(make, taken, [shape_of(places)[0], count, width])
-    return make.squeeze(make.matmul(weights, every), [1])
-
-
-class _Exchange:
-    """Sends tokens to the ranks of their selected experts, and returns the results.
-
-    A token is sent once to each rank that has some of its experts. All ranks gather the routes of
-    all tokens, so that each knows the tokens that it receives, and from which rank. A rank also
-    sends its first token to itself, because kernels may need a row.
-    """
-
-    def __init__(self, make: Arithmetic, routes: _Routes) -> None:
-        """Find the rows to send and to receive, by ``routes`` of the rank's own tokens."""
-        self.make, self.axes = make, make.local.strategy.joint_axes
-        self.ranks = make.local.mesh.extent(self.axes)
-        every = self._gathered(routes)
-        numbers = _flat(make, every.experts, [self.ranks, *shape_of(routes.experts)])
-        parts, own = self._parts()
-        self.sent, come = self._meet(routes.experts, parts), self._meet(numbers, own)
-        counts = [make.reduce("ReduceSum", mask, [1]) for mask in (self.sent, come)]
-        self.there, self.back = make.concat(counts, 1), make.concat(counts[::-1], 1)
-        found = _find_ones(make, _flat(make, come, [None]))
-        self.received = _Routes(
-            make.take(every.experts, found, 0), make.take(every.weights, found, 0)
-        )
-        """The routes of the received tokens."""
-
-    def send(self, rows: ir.Value) -> ir.Value:
-        """Return the received tokens of all ranks; ``rows`` are the rank's own."""
-        tokens = _find_ones(self.make, self.sent, 1)
-        return self._exchanged(self.make.take(rows, tokens, 0), self.there)
-
-    def returned(self, results: ir.Value) -> ir.Value:
-        """Return the sum of the results of all ranks for each of the rank's own tokens."""
-        import numpy as np
-
-        make, rows = self.make, self._exchanged(results, self.back)
-        places, _ = _number_ones(make, _flat(make, self.sent, [None]))
-        places = make.transpose(_flat(make, places, shape_of(self.sent)), [1, 0])
-        ones = make.constant(make.like(np.ones((1, 1, self.ranks)), rows))
-        return _add_up(make, rows, places, ones)
-
-    def _exchanged(self, rows: ir.Value, counts: ir.Value) -> ir.Value:
-        return self.make.local.all_to_all_rows(rows, counts, self.axes)
-
-    def _gathered(self, routes: _Routes) -> _Routes:
-        """Return the routes of the tokens of all ranks."""
-        make, selected = self.make, shape_of(routes.experts)[1] or 0
-        parts = [make.cast(own, ir.F32Type.get()) for own in (routes.experts, routes.weights)]
-        every = make.local.all_gather(make.concat(parts, 1), self.axes)
-        experts, weights = (
-            make.slice(every, 1, start, start + selected) for start in (0, selected)
-        )
-        return _Routes(
-            make.cast(experts, element_type(routes.experts)),
-            make.cast(weights, element_type(routes.weights)),
-        )
-
-    def _parts(self) -> tuple[ir.Value, ir.Value]:
-        """Return the part of the experts of each rank along the axes, and the rank's own."""
-        import numpy as np
-
-        local = self.make.local
-        axes, numbers = local.axes(_EXPERTS), np.arange(local.pieces(_EXPERTS))
-        grid = numbers.reshape([local.mesh.shape[axis] for axis in axes])
-        places = [axes.index(axis) for axis in self.axes]
-        groups = np.moveaxis(grid, places, range(-len(places), 0)).reshape(-1, self.ranks)
-        members = np.empty((len(numbers), self.ranks, 1, 1), np.int64)
-        for group in groups:
-            members[group, :, 0, 0] = group
-        return local.axis_constant(members, axes), local.axis_constant(numbers, axes)
-
-    def _meet(self, numbers: ir.Value, parts: ir.Value) -> ir.Value:
-        """Return 1 for each rank and token that are to meet, and 0 for others.
-
-        ``numbers`` are the selected experts of the tokens of each rank, ``parts`` the experts of
-        each rank; one of them is the same for all.
-        """
-        import numpy as np
-
-        make, local = self.make, self.make.local
-        mine = _select_part(make, numbers, parts)
-        found = make.reduce("ReduceMax", mine, [2], keepdims=False)
-        first = np.stack([np.arange(self.ranks), np.zeros(self.ranks, np.int64)], 1)[:, None]
-        place = local.axis_constant(first, self.axes)
-        return make.onnx("ScatterND", [found, place, make.ints([1])], found.type)
-
-
-def _select_part(make: Arithmetic, numbers: ir.Value, parts: ir.Value) -> ir.Value:
-    """Return 1 for each of the experts ``numbers`` that is in the part there, and 0 for others."""
-    own = make.div(numbers, make.scalar(make.local.part(_EXPERTS), numbers))
-    return make.cast(make.compare("Equal", own, parts), element_type(numbers))
-
-
-def _find_ones(make: Arithmetic, mask: ir.Value, dim: int = 0) -> ir.Value:
-    """Return the indices along ``dim`` of the elements of ``mask`` that are not 0, in order."""
-    integer, rank = ir.IntegerType.get_signless(64), len(shape_of(mask))
-    found = make.onnx("NonZero", [mask], tensor_type([rank, None], integer))
-    return _flat(make, make.take(found, make.ints([dim]), 0) if rank > 1 else found, [None])
-
-
-def _number_ones(make: Arithmetic, mask: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """Return the place of each 1 of ``mask`` among the 1s, and their number.
-
-    The place of a 0 is that number, or 1 if there is no 1.
-    """
-    import numpy as np
-
-    axis, one = make.constant(np.array(0)), make.ints([1])
-    last = make.sub(make.onnx("CumSum", [mask, axis], mask.type), one)
-    rows = make.binary("Max", make.reduce("ReduceSum", mask, [0]), one)
-    return make.where(make.cast(mask, ir.IntegerType.get_signless(1)), last, rows), rows
+    places = flat(make, pairs.places, shape_of(routes.experts))
+    return add_up(make, mixed, places, make.unsqueeze(routes.weights, [1]))
 
 
 def _divide_blocks(local: LocalOp) -> dict[str, ir.Attribute]:
@@ -402,12 +278,12 @@ def _divide_blocks(local: LocalOp) -> dict[str, ir.Attribute]:
     """
     import numpy as np
 
-    info, pieces = local.info, local.pieces(_FEATURES)
+    info, pieces = local.info, local.pieces(FEATURES)
     if pieces == 1 or not _cuts_blocks(info):
         return {}
     make, whole = Arithmetic(local), _block_size(info)
-    part = local.part(_FEATURES) * _LEAST_BLOCK
-    blocks, size = smaller_blocks(local, _FEATURES, part, whole)
+    part = local.part(FEATURES) * _LEAST_BLOCK
+    blocks, size = smaller_blocks(local, FEATURES, part, whole)
     local.operands[_NARROWING] = make.take(local.operands[_NARROWING], blocks, 2)
     for index in _WIDENING:
         if info.operand(index) is not None and size < whole:
@@ -427,18 +303,18 @@ class _Pairs:
         import numpy as np
 
         local = make.local
-        self.make, self.part = make, local.part(_EXPERTS)
-        parts = np.arange(local.pieces(_EXPERTS))
+        self.make, self.part = make, local.part(EXPERTS)
+        parts = np.arange(local.pieces(EXPERTS))
         part, first = (
-            local.axis_constant(own, local.axes(_EXPERTS)) for own in (parts, parts * self.part)
+            local.axis_constant(own, local.axes(EXPERTS)) for own in (parts, parts * self.part)
         )
-        every = _flat(make, numbers, [None])
+        every = flat(make, numbers, [None])
         self.own = make.sub(every, first)
-        mine = _select_part(make, every, part)
-        self.places, rows = _number_ones(make, mine)
+        mine = select_part(make, every, part)
+        self.places, rows = number_ones(make, mine)
         """The row of each expert of each token, the number of rows for experts of other ranks."""
         some = make.onnx(
-            "Concat", [_find_ones(make, mine), make.ints([0])], self.own.type, axis=int_attr(0)
+            "Concat", [find_ones(make, mine), make.ints([0])], self.own.type, axis=int_attr(0)
         )
         bounds = [make.ints([0]), rows, make.ints([0])]
         self.kept = make.onnx("Slice", [some, *bounds], tensor_type([None], element_type(some)))
@@ -452,45 +328,3 @@ class _Pairs:
         wanted = make.unsqueeze(make.take(self.own, self.kept, 0), [1])
         same = make.compare("Equal", wanted, make.ints(range(self.part)))
         return make.where(same, make.scalar(0.0, like), make.scalar(_NEVER, like))
-
-
-def _flat(make: Arithmetic, x: ir.Value, shape: Sequence[int | None]) -> ir.Value:
-    """Return ``x`` with ``shape``, in which one size may be unknown."""
-    if shape_of(x) == list(shape):
-        return x
-    sizes = make.ints([-1 if size is None else size for size in shape])
-    return make.onnx("Reshape", [x, sizes], tensor_type(list(shape), element_type(x)))
-
-
-def _routes(make: Arithmetic) -> _Routes:
-    """Return the selected experts of each token, and their weights."""
-    local, logits, rows = make.local, make.local.operands[1], {"axis": int_attr(1)}
-    numbers = _top_experts(make, logits)
-    weights = local.onnx("Softmax", [logits], logits.type, **rows)
-    if local.info.operand(14) is not None:
-        weights = local.operands[14]
-    kind = tensor_type(shape_of(numbers), element_type(weights))
-    taken = local.onnx("GatherElements", [weights, numbers], kind, **rows)
-    if local.info.attribute("normalize_routing_weights", 0):
-        taken = make.binary("Div", taken, make.reduce("ReduceSum", taken, [1]))
-    return _Routes(numbers, taken)
-
-
-def _top_experts(make: Arithmetic, logits: ir.Value) -> ir.Value:
-    """Return the indices of the experts with the largest logits of each token.
-
-    Among equal logits the runtime selects the last, TopK the first, so the columns are reversed.
-    """
-    local, last, rows = make.local, (shape_of(logits)[1] or 1) - 1, {"axis": int_attr(1)}
-    backwards = make.take(logits, make.ints(range(last, -1, -1)), 1)
-    k = make.ints([int(local.info.attribute("k", 1))])
-    shape = [shape_of(logits)[0], int(local.info.attribute("k", 1))]
-    numbers = tensor_type(shape, ir.IntegerType.get_signless(64))
-    found = ir.Operation.create(
-        "onnx.TopK",
-        results=[tensor_type(shape, element_type(logits)), numbers],
-        operands=[backwards, k],
-        attributes=rows,
-        loc=local.op.location,
-    )
-    return make.sub(make.scalar(last, found.results[1]), found.results[1])
