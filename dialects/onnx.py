@@ -22,6 +22,7 @@ __all__ = [
     "BARRIER",
     "CLASSICAL",
     "CONSTANT",
+    "MIXTURE_GRADIENT",
     "NO_VALUE",
     "UNBOUNDED",
     "YIELD",
@@ -73,6 +74,11 @@ sums of exponentials. With ``causal``, a row sees the keys up to its own place."
 
 ATTENTION_GRADIENT = "tensoropt.AttentionGradient"
 """``AttentionGradient(q, k, v, y, total, dy, mask)`` returns the gradients of q, k and v."""
+
+MIXTURE_GRADIENT = "tensoropt.MoEGradient"
+"""``MoEGradient(x, scores, w1, b1, w2, b2, dy)`` returns the gradient of each operand of a `MoE`.
+
+It has the attributes of the `MoE`. An omitted bias has no gradient."""
 
 CLASSICAL = "ai.onnx.ml"
 """The domain of ONNX's operators for classical machine learning."""
@@ -442,6 +448,16 @@ def _make_schema(schema: Any, kinds: dict[str, int]) -> Schema:
 
 
 _CAUSAL = {"causal": 2}  # AttributeProto.INT
+_MIXTURE = {
+    "activation_alpha": 1,  # AttributeProto.FLOAT
+    "activation_beta": 1,
+    "activation_type": 3,  # AttributeProto.STRING
+    "k": 2,
+    "normalize_routing_weights": 2,
+    "swiglu_fusion": 2,
+    "swiglu_limit": 1,
+    "use_sparse_mixer": 2,
+}
 _OWN = {
     own.op_type: own
     for own in (
@@ -449,6 +465,18 @@ _OWN = {
         Schema("Attention", DOMAIN, 1, 3, 4, 2, 2, _CAUSAL, frozenset(), ("y", "total")),
         Schema(
             "AttentionGradient", DOMAIN, 1, 6, 7, 3, 3, _CAUSAL, frozenset(), ("dq", "dk", "dv")
+        ),
+        Schema(
+            "MoEGradient",
+            DOMAIN,
+            1,
+            7,
+            7,
+            6,
+            6,
+            _MIXTURE,
+            frozenset(),
+            ("dx", "dscores", "dw1", "db1", "dw2", "db2"),
         ),
     )
 }

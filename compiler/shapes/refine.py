@@ -16,6 +16,7 @@ from tensoropt.dialects.onnx import (
     ATTENTION,
     ATTENTION_GRADIENT,
     BARRIER,
+    MIXTURE_GRADIENT,
     function,
     node_name,
     op_name,
@@ -73,7 +74,7 @@ def _declare_rule_results(model: onnx.ModelProto, values: dict[ir.Value, str]) -
 
 def _is_ours(name: str) -> bool:
     """Return whether ONNX's inference does not know an operator."""
-    return name in (ATTENTION, ATTENTION_GRADIENT) or has_user_rule(name)
+    return name in (ATTENTION, ATTENTION_GRADIENT, MIXTURE_GRADIENT) or has_user_rule(name)
 
 
 def _emit_identity(emitter: Emitter, op: ir.Operation) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tensoropt.compiler.layout.rule import InnerStep, Joint, Rule
@@ -30,16 +30,25 @@ from tensoropt.compiler.sharding.rule.windows import count, window_loop
 from tensoropt.dialects.build import element_type, int_attr, shape_of, tensor_type
 from tensoropt.dialects.mlir import ir
 
-__all__ = ["mixture", "quantized_mixture"]
+__all__ = [
+    "ROUTE_BYTES",
+    "ROUTING_NODES",
+    "SENDING_NODES",
+    "can_route",
+    "chosen_share",
+    "feature_factor",
+    "mixture",
+    "quantized_mixture",
+]
 
 # First opset with a Max of integers; TopK sorts and CumSum exists since 11.
 _ROUTING_VERSION = 12
 
 # Small nodes that find the rows of a rank's experts, and the rows to send and to receive.
-_ROUTING_NODES, _SENDING_NODES = 25, 45
+ROUTING_NODES, SENDING_NODES = 25, 45
 
 # Experts and their weights are sent as float32, in which their numbers are exact.
-_ROUTE_BYTES = 8
+ROUTE_BYTES = 8
 
 # A logit far below any other, in half precision too.
 _NEVER = -1e4
@@ -97,7 +106,7 @@ def quantized_mixture(info: OpInfo) -> Rule | None:
 
 
 def _rule(info: OpInfo, places: _Places) -> Rule:
-    rank, features = len(info.shape(0)), _features(info, places)
+    rank, features = len(info.shape(0)), feature_factor(info, places.widening, places.narrowing)
     layers = (*places.widening, *places.narrowing, places.last_bias)
     mine = {index: 0 for index in layers if info.operand(index) is not None}
     factors = [
@@ -107,7 +116,7 @@ def _rule(info: OpInfo, places: _Places) -> Rule:
         FactorMap(
             mine,
             reduction="sum",
-            can_split=_can_route(info),
+            can_split=can_route(info),
             counted=True,
             padded=True,
             fills=True,
@@ -116,16 +125,20 @@ def _rule(info: OpInfo, places: _Places) -> Rule:
         window_loop([_work(info, places) // (features.size or 1)]),
     ]
     bias = (places.last_bias,) if info.operand(places.last_bias) is not None else ()
-    share = min(1.0, int(info.attribute("k", 1)) / count(info.shape(2)[:1]))
     return rule_of(
         info,
         factors,
         joint=(Joint((TOKENS, EXPERTS)),),
         additive=bias,
         localize=_localize,
-        flops_per_point=2.0 * share,
+        flops_per_point=2.0 * chosen_share(info),
         inner=_steps(info),
     )
+
+
+def chosen_share(info: OpInfo) -> float:
+    """Return the share of all experts that a token chooses."""
+    return min(1.0, int(info.attribute("k", 1)) / count(info.shape(2)[:1]))
 
 
 def _steps(info: OpInfo) -> tuple[InnerStep, ...]:
@@ -140,13 +153,13 @@ def _steps(info: OpInfo) -> tuple[InnerStep, ...]:
     tokens, chosen = count(tensor.sizes[:-1]), int(info.attribute("k", 1))
     first, bytes_ = count(tensor.sizes[:1]), tensor.elements * tensor.item_bytes
     row, each = bytes_ // first, chosen * bytes_ // first
-    routes = chosen * _ROUTE_BYTES * tokens // first
+    routes = chosen * ROUTE_BYTES * tokens // first
     both, own = (TOKENS, EXPERTS), (TOKENS,)
     return (
-        InnerStep((EXPERTS,), own, routes, "copy", choices=chosen, times=_ROUTING_NODES),
+        InnerStep((EXPERTS,), own, routes, "copy", choices=chosen, times=ROUTING_NODES),
         InnerStep((EXPERTS,), both, each // experts, "copy", times=2),
         InnerStep((EXPERTS,), own, each, "copy", choices=chosen, times=2),
-        InnerStep(both, own, routes, "copy", joint=True, times=_SENDING_NODES),
+        InnerStep(both, own, routes, "copy", joint=True, times=SENDING_NODES),
         InnerStep(both, own, routes, "all_gather", joint=True),
         InnerStep(both, own, row, "copy", joint=True, choices=chosen, times=2),
         InnerStep(both, own, row, "all_to_all_rows", joint=True, choices=chosen, times=2),
@@ -154,7 +167,7 @@ def _steps(info: OpInfo) -> tuple[InnerStep, ...]:
     )
 
 
-def _can_route(info: OpInfo) -> bool:
+def can_route(info: OpInfo) -> bool:
     """Return whether a rank can compute the routing over all experts.
 
     For quantized experts, the runtime decides whether softmax weights are normalised over all
@@ -175,14 +188,14 @@ def _work(info: OpInfo, places: _Places) -> int:
     return count(info.sizes(0)[1:]) * features
 
 
-def _features(info: OpInfo, places: _Places) -> FactorMap:
-    """Return the factor over the features between the layers.
+def feature_factor(info: OpInfo, widening: Sequence[int], narrowing: Sequence[int]) -> FactorMap:
+    """Return the factor over the features between the layers, in dimensions 1 and 2.
 
     It stays whole if two kinds of features are stored as two consecutive blocks. Parts may end
     inside of a block of quantized weights if few numbers of ranks divide the blocks. Each rank then
     has all scales of the narrowing layer.
     """
-    dims = dict.fromkeys(places.widening, 1) | dict.fromkeys(places.narrowing, 2)
+    dims = dict.fromkeys(widening, 1) | dict.fromkeys(narrowing, 2)
     ranks = {i: tensor.rank for i in dims if (tensor := info.operand(i)) is not None}
     where = {i: dims[i] for i, rank in ranks.items() if dims[i] < rank}
     sizes = [count([info.sizes(i)[dim]]) for i, dim in where.items()]

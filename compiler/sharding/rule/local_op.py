@@ -150,7 +150,12 @@ class LocalOp:
         return self._build.constant(array)
 
     def axis_constant(self, values: npt.NDArray[np.generic], axes: Sequence[int]) -> ir.Value:
-        """Return ``values[c]`` on the rank at row-major position ``c`` of ``axes``."""
+        """Return ``values[c]`` on the rank at row-major position ``c`` of ``axes``.
+
+        Without axes, there is one position.
+        """
+        if not axes:
+            return self.constant(values[0])
         return axis_constant(values, axes, self.op.location)
 
     def all_reduce(self, value: ir.Value, axes: Sequence[int], reduction: str) -> ir.Value:

@@ -22,6 +22,7 @@ _FAMILIES = (
     "convolution",
     "einsum",
     "elementwise",
+    "expert_gradients",
     "experts",
     "indexing",
     "layer_normalization",
