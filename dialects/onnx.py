@@ -76,9 +76,10 @@ ATTENTION_GRADIENT = "tensoropt.AttentionGradient"
 """``AttentionGradient(q, k, v, y, total, dy, mask)`` returns the gradients of q, k and v."""
 
 MIXTURE_GRADIENT = "tensoropt.MoEGradient"
-"""``MoEGradient(x, scores, w1, b1, w2, b2, dy)`` returns the gradient of each operand of a `MoE`.
+"""``MoEGradient(x, scores, w1, b1, w2, b2, dy)`` returns the gradients of the operands of a `MoE`.
 
-It has the attributes of the `MoE`. An omitted bias has no gradient."""
+It has the attributes of the `MoE`. After those of ``x`` and of the scores, there is a result for
+each operand that ``layers`` lists."""
 
 CLASSICAL = "ai.onnx.ml"
 """The domain of ONNX's operators for classical machine learning."""
@@ -453,6 +454,7 @@ _MIXTURE = {
     "activation_beta": 1,
     "activation_type": 3,  # AttributeProto.STRING
     "k": 2,
+    "layers": 7,  # AttributeProto.INTS
     "normalize_routing_weights": 2,
     "swiglu_fusion": 2,
     "swiglu_limit": 1,
@@ -466,18 +468,7 @@ _OWN = {
         Schema(
             "AttentionGradient", DOMAIN, 1, 6, 7, 3, 3, _CAUSAL, frozenset(), ("dq", "dk", "dv")
         ),
-        Schema(
-            "MoEGradient",
-            DOMAIN,
-            1,
-            7,
-            7,
-            6,
-            6,
-            _MIXTURE,
-            frozenset(),
-            ("dx", "dscores", "dw1", "db1", "dw2", "db2"),
-        ),
+        Schema("MoEGradient", DOMAIN, 1, 7, 7, 2, UNBOUNDED, _MIXTURE, frozenset(), ("gradients",)),
     )
 }
 """Operators that only tensoropt has: its runtime, or ``partition`` in operators of the standard."""

@@ -38,7 +38,6 @@ TRAINING_PHASES: Mapping[str, str] = {
     "prepare": PHASES["prepare"]
     .replace("reduce-bags", "reduce-bags{scatter=true}")
     .replace("simplify", "simplify{keep-dropout=true}")
-    .replace("fuse-experts,", "")
     .replace("fold-transposes", "fold-transposes{all=true}"),
 }
 """The passes of each phase if a training step is built."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,14 +22,15 @@ MESHES = [(2,), (4,), (2, 2)]
 ACTIVATIONS = ["relu", "gelu", "silu", "identity"]
 
 
-def gradient(forward: Case) -> Case:
-    """Return the gradient of a mixture, with the gradients of PyTorch."""
+def gradient(forward: Case, layers: Sequence[int] | None = None) -> Case:
+    """Return the gradient of a mixture, of all ``layers``, with the gradients of PyTorch."""
     given = normal(*np.shape(forward.operands[0]), seed=9)
-    found = [array if array is None else array.astype(np.float32)
-             for array in torch_gradients(forward, given)]  # fmt: skip
+    found = torch_gradients(forward, given)
+    own = [i for i in range(2, 6) if found[i] is not None] if layers is None else layers
+    expected = [np.asarray(found[i], np.float32) for i in (0, 1, *own)]
     return Case(
-        "MoEGradient", [*forward.operands, given], forward.attributes, 1, "tensoropt",
-        results=tuple(array is not None for array in found), expected=found,
+        "MoEGradient", [*forward.operands, given], {**forward.attributes, "layers": own}, 1,
+        "tensoropt", results=(True,) * len(expected), expected=expected,
     )  # fmt: skip
 
 
@@ -134,6 +136,14 @@ def test_tokens_travel_with_their_gradients() -> None:
     [sent] = [text for text in local_functions(case, (2,)) if "topt.all_to_all_rows" in text]
     there, back = [line for line in sent.splitlines() if "topt.all_to_all_rows" in line]
     assert "tensor<?x32xf32>" in there and "tensor<?x18xf32>" in back
+
+
+@pytest.mark.parametrize("layers", [[], [2, 3], [5]])
+def test_frozen_weights_have_no_gradient(layers: list[int]) -> None:
+    same(gradient(mixture(k=2), layers), (2,))
+    products = {0: 3, 2: 4}[min(len(layers), 2) if 2 in layers else 0]
+    report = check(gradient(mixture(k=2), layers), (2,), rtol=1e-3, atol=1e-4, opens=False)
+    assert report.flops == 2 * 6 * 2 * products * 16 * 32
 
 
 def test_messages_are_priced() -> None:

@@ -5,7 +5,7 @@ A rank expands it into operators of the standard.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
@@ -68,9 +68,14 @@ def mixture_gradient(info: OpInfo) -> Rule:
             reduction="sum",
         ),
         FactorMap(
-            layers, layers, reduction="sum", can_split=can_route(info), counted=True, padded=True
+            layers,
+            _results(info, layers),
+            reduction="sum",
+            can_split=can_route(info),
+            counted=True,
+            padded=True,
         ),
-        replace(wide, results=wide.operands),
+        replace(wide, results=_results(info, wide.operands)),
         window_loop([_work(info) // (wide.size or 1)]),
     ]
     rule = rule_of(
@@ -83,13 +88,25 @@ def mixture_gradient(info: OpInfo) -> Rule:
     return replace(rule, inner=tuple(_steps(info)))
 
 
+def _layers(info: OpInfo) -> list[int]:
+    """Return the operands among weights and biases that have a gradient: frozen ones have none."""
+    return [*info.attribute("layers", ())]
+
+
+def _results(info: OpInfo, places: Mapping[int, int]) -> dict[int, int]:
+    """Return the dimensions of the gradients of the operands with dimensions ``places``."""
+    numbers = {index: 2 + number for number, index in enumerate(_layers(info))}
+    return {numbers[index]: dim for index, dim in places.items() if index in numbers}
+
+
 def _work(info: OpInfo) -> int:
     """Return the products of one expert for the tokens of one first index of the input.
 
     The first layer is computed again; each layer has the gradients of its input and its weight.
     """
-    widened, (_, width, narrow) = count(info.shape(2)[1:2]), map(int, info.shape(4))
-    return count(info.sizes(0)[1:-1]) * width * (3 * widened + 2 * narrow)
+    widened, narrow = count(info.shape(2)[1:2]), count(info.shape(4)[2:])
+    up, down = (index in _layers(info) for index in (2, 4))
+    return count(info.sizes(0)[1:]) * ((2 + up) * widened + (1 + down) * narrow)
 
 
 def _steps(info: OpInfo) -> Iterator[InnerStep]:
@@ -139,10 +156,9 @@ def _localize(local: LocalOp) -> list[ir.Value]:
         found = differentiate(make, x, dy, routes)
         dx, choices = found.tokens, found.choices
     dx = flat(make, dx, local.local_result_shape())
-    layers = iter(found.layers)
-    given = (local.info.operand(index) is not None for index in _LAYERS)
-    every = [next(layers) if is_given else local.no_value() for is_given in given]
-    return [dx, _score_gradient(make, routes, choices), *every]
+    layers = dict(zip(_LAYERS, found.layers, strict=True))
+    wanted = [own for index in _layers(local.info) if (own := layers[index]) is not None]
+    return [dx, _score_gradient(make, routes, choices), *wanted]
 
 
 def _score_gradient(make: Arithmetic, routes: Routes, choices: ir.Value) -> ir.Value:

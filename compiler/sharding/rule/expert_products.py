@@ -33,12 +33,12 @@ class MixtureGradients:
     """The gradients of the tokens, of the weight of each of their choices, and of all layers.
 
     The first two have one row per token. ``layers`` are the gradients of weights and biases, in
-    the order of the operands; an omitted bias has none.
+    the order of the operands, ``None`` for an omitted bias.
     """
 
     tokens: ir.Value
     choices: ir.Value
-    layers: list[ir.Value]
+    layers: list[ir.Value | None]
 
 
 class _Rows:
@@ -129,17 +129,19 @@ def differentiate(make: Arithmetic, x: ir.Value, dy: ir.Value, routes: Routes) -
     choices = make.reduce("ReduceSum", make.mul(slopes, features), [1])
     inner = activated.gradient(make.mul(slopes, weights))
     weighted, inners = rows.parts(make.mul(changes, weights)), rows.parts(inner)
-    layers = [_stacked(make, _pairs(make, inners, xs))]
+    up_bias = down_bias = None
     if _has(local.operands[_UP_BIAS]):
-        layers.append(_sums(make, inners))
-    layers.append(_stacked(make, _pairs(make, weighted, rows.parts(features))))
+        up_bias = _sums(make, inners)
     if _has(local.operands[_DOWN_BIAS]):
         terms = zip(given, _biases(make, _DOWN_BIAS), strict=True)
         added = rows.joined([_product(make, a, b, right=True) for a, b in terms if b is not None])
         choices = make.add(choices, _once(make, added))
-        layers.append(_once(make, _sums(make, weighted)))
+        down_bias = _once(make, _sums(make, weighted))
+    up = _stacked(make, _pairs(make, inners, xs))
+    down = _stacked(make, _pairs(make, weighted, rows.parts(features)))
     dx = rows.joined([_product(make, a, w) for a, w in zip(inners, ups, strict=True)])
     places = rows.places()
+    layers = [up, up_bias, down, down_bias]
     return MixtureGradients(_added(make, dx, places), _at(make, choices, places), layers)
 
 

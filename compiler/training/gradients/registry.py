@@ -64,6 +64,7 @@ _FAMILIES = (
     "convolution",
     "dropout",
     "elementwise",
+    "experts",
     "functions",
     "gelu",
     "indexing",
