@@ -119,11 +119,25 @@ class _Divider:
         moved = weight_gradients(
             [number if number in backward else None for number in numbers],
             [[makers[value] for value in _read(op) if value in makers] for op in self.ops],
+            self._undivided(),
         )
         return [
             end + (end - 1 - number) if number is not None and at in moved else number
             for at, number in enumerate(numbers)
         ]
+
+
+    def _undivided(self) -> set[int]:
+        """Return the operations of nodes that compute values of unknown sizes, by their places.
+
+        Only values of known sizes pass between graphs.
+        """
+        nodes = {onnx.node_name(op) for op in self.ops if not all(map(_is_static, op.results))}
+        return {at for at, op in enumerate(self.ops) if onnx.node_name(op) in nodes}
+
+
+def _is_static(value: ir.Value) -> bool:
+    return not isinstance(value.type, ir.RankedTensorType) or value.type.has_static_shape
 
 
 def _read(op: ir.Operation) -> Sequence[ir.Value]:

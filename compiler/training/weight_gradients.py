@@ -6,21 +6,24 @@ program find them by the same criterion.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 __all__ = ["weight_gradients"]
 
 
 def weight_gradients(
-    chunks: Sequence[int | None], operands: Sequence[Iterable[int]]
+    chunks: Sequence[int | None],
+    operands: Sequence[Iterable[int]],
+    kept: Collection[int] = frozenset(),
 ) -> frozenset[int]:
     """Return the operations of backward passes on which nothing but updates depends.
 
     ``chunks`` has the chunk of each operation of a backward pass in program order, ``None`` for
     others. ``operands`` has the operations that each of them reads. An operation is a gradient of
-    weights if all of its readers in backward passes are, and in its chunk. Linear in the operands.
+    weights if all of its readers in backward passes are, and in its chunk. Operations that are
+    ``kept`` in the backward pass are none. Linear in the operands.
     """
-    needed: set[int] = set()  # the backward passes of some chunk wait for these
+    needed = set(kept)  # the backward passes of some chunk wait for these
     found: set[int] = set()
     for index in reversed(range(len(chunks))):
         own = chunks[index]
