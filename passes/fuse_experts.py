@@ -40,9 +40,9 @@ class FuseExpertsPass(Pass):
     gathered weights take far more memory than all experts, and can only be split by features. The
     operator `MoE` selects the same experts, except between equal scores, and its rule splits tokens
     and experts (docs/decisions/0073). Its first layer has gates and values in turn, so the weight
-    is reordered, which ONNX Runtime does once, at load. Experts must have gates with `silu` and no
-    biases, in float32, the type that the operator has on CPUs. Others are left unchanged. Not for
-    training, as the operator has no gradient. Refuses nothing. Linear in the operations.
+    is reordered, which ONNX Runtime does once, at load, and a training step each time. Experts must
+    have gates with `silu` and no biases, in float32, the type that the operator has on CPUs. Others
+    are left unchanged. Refuses nothing. Linear in the operations.
     """
 
     name: ClassVar[str] = "fuse-experts"

@@ -1,4 +1,4 @@
-"""`graphs.llama` in PyTorch, without experts."""
+"""`graphs.llama` in PyTorch, without experts of one-hot products."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from graphs.llama import Llama
 from torch import nn
 from torch.nn import functional
 
+from torch_models.experts import TorchExperts
 from torch_models.gpt import merged
 from torch_models.weights import Product, add_numbered
 
@@ -56,12 +57,18 @@ class _FeedForward(nn.Module):
         return self.down(functional.silu(self.gate(x)) * self.up(x))
 
 
+def _feed_forward(sizes: Llama) -> nn.Module:
+    if sizes.experts:
+        return TorchExperts(sizes.experts, sizes.choices, sizes.width, sizes.inner)
+    return _FeedForward(sizes.width, sizes.inner)
+
+
 class _Layer(nn.Module):
     def __init__(self, sizes: Llama) -> None:
         super().__init__()
         self.norm1, self.norm2 = (nn.RMSNorm(sizes.width, eps=1e-5) for _ in range(2))
         self.attention = _Attention(sizes)
-        self.mlp = _FeedForward(sizes.width, sizes.inner)
+        self.mlp = _feed_forward(sizes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x + self.attention(self.norm1(x))

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper, parser
+from train_runs import difference, run_plan
 
 from tensoropt.compiler.cli.opt import main
 from tensoropt.runtime.inference.jobs import check_plan
@@ -50,6 +51,7 @@ gathered (float[8, 16] x) => (float[8, 16] y)
 """
 NORMAL = "total = ReduceSum (best, last)\n    weights = Div (best, total)"
 PLAIN = "weights = Identity (best)"
+DISGUISED = "twice = Add (best, best)\n    weights = Sub (twice, best)"
 HALVED = "half = Mul (best, best)\n    weights = Identity (half)"
 SENT = ["--pin", "node:mixture=[S(0)] [S(0)] [S(0)] * [S(0)] * -> [S(0)]"]
 
@@ -89,8 +91,16 @@ def test_experts_with_other_weights_stay(tmp_path: Path) -> None:
     assert operators(plan)["GatherND"] == 2
 
 
-def test_a_training_step_has_gathered_experts(tmp_path: Path) -> None:
-    model, plan = gathered(tmp_path, NORMAL), tmp_path / "plan"
-    step = ["--train", "--loss", "mse:y,labels", "--optimizer", "sgd"]
-    assert main([str(model), "--mesh", "1", *step, "-o", str(plan)]) == 0
-    assert operators(plan)["MoE"] == 0
+def test_a_training_step_has_a_mixture_too(tmp_path: Path) -> None:
+    """Its losses are those of a step with the products of gathered weights."""
+    data, rng, found = tmp_path / "data.npz", np.random.default_rng(1), []
+    x, labels = (rng.standard_normal((16, 16), np.float32) for _ in range(2))
+    np.savez(data, x=x, labels=labels)
+    for number, weights in enumerate((PLAIN, DISGUISED)):
+        model, plan = gathered(tmp_path, weights), tmp_path / f"plan{number}"
+        step = ["--train", "--loss", "mse:y,labels", "--optimizer", "sgd"]
+        assert main([str(model), "--mesh", "1", *step, "-o", str(plan)]) == 0
+        found.append((operators(plan)["MoE"], run_plan(plan, data, 4, 0.1, threads=1).losses))
+    (mixtures, losses), (others, wanted) = found
+    assert (mixtures, others) == (1, 0)
+    assert difference(losses, wanted) < 1e-5

@@ -149,12 +149,3 @@ def test_one_hot_mixtures_train_with_all_to_alls(tmp_path: Path) -> None:
         losses.append(run_plan(plan, data, 4, 0.05, threads=1).losses)
     assert operators(tmp_path / "plan2")["AllToAll"] == 4
     assert difference(*losses) < 1e-4
-
-
-def test_an_operator_without_a_gradient_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    model = small(layers=1).save(tmp_path, seed=0)
-    step = ["--train", "--loss", LOSS, "--optimizer", "sgd"]
-    assert main([str(model), *step, "--freeze", "constant_*"]) == 1
-    assert "mixture' (com.microsoft.MoE) is between a parameter" in capsys.readouterr().err

@@ -279,7 +279,8 @@ class _Explainer:
 
     def _why(self, movement: Movement, step: Step) -> str:
         if movement.value is None:
-            return f"{self._name(step.node)} needs all of its parts together"
+            why = "needs all of its parts together" if movement.axes else "runs in parts"
+            return f"{self._name(step.node)} {why}"
         assert movement.src is not None and movement.dst is not None
         value, maker = movement.value, self.graph.producer(movement.value)
         reader = self._name(step.node)

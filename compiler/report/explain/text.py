@@ -171,8 +171,9 @@ def _line(row: Operation | Communication) -> object:
 def _text(rows: Sequence[Operation | Communication], layer: Layer) -> str:
     first = rows[0]
     if isinstance(first, Communication):
-        size, over = format_bytes(first.bytes), ",".join(first.axes)
-        return _strip_layer(f"-> {first.kind} of {size} over {over}: {first.why}", layer)
+        over = f" over {','.join(first.axes)}" if first.axes else ""
+        text = f"-> {first.kind} of {format_bytes(first.bytes)}{over}: {first.why}"
+        return _strip_layer(text, layer)
     if len(rows) > 1:
         return f"{len(rows)} {first.op}: {first.text}"
     of = ""
