@@ -79,7 +79,6 @@ class Texts:
         self._schedule = Schedule(self._slots)
         self._rows = Rows(self._steps, self._comm)
         self._prompt: tuple[Steps, Caches] | None = None
-        self._joined: dict[Text, Caches] = {}
 
     def _answer(self, request: Request) -> Reply:
         self._change(request)
@@ -102,8 +101,7 @@ class Texts:
         self._schedule.drop({*request.message["drop"]})
         if self._schedule.reading is None:
             self._prompt = None
-        rows = self._schedule.rows
-        self._joined = {text: own for text, own in self._joined.items() if text in rows}
+        self._rows.keep(self._schedule.rows)
         for new in request.message["add"]:
             prompt, sampler = new["prompt"], Sampler(Sampling(**new["sampling"]), new["number"])
             self._schedule.add(
@@ -152,8 +150,7 @@ class Texts:
         is_possible = self._reading is self._steps and self._steps.decoder.rows(1) == 1
         if found is not None and found[1] >= LEAST_PREFIX and is_possible:
             text.read = found[1]
-            caches = self._rows.copy(*found, text.room, self._joined)
-            self._prompt = self._steps, caches
+            self._prompt = self._steps, self._rows.copy(*found, text.room)
 
     def _read_chunk(self, text: Text, most: int | None) -> tuple[int, Array | None]:
         """Read a part of a prompt. Return its size, 0 if the batch must read the rest.
@@ -188,7 +185,7 @@ class Texts:
         """Move the text that has been read into the batch, with its caches."""
         self._schedule.join()
         if text in self._schedule.rows:
-            self._joined[text] = self._caches_of(text, self._steps)
+            self._rows.join(text, self._caches_of(text, self._steps))
         self._prompt = None
 
     def _handed_over(self, caches: Caches) -> Caches:
@@ -213,8 +210,7 @@ class Texts:
         texts = self._schedule.rows
         if not texts or self._is_stopped:
             return
-        caches = self._rows.arrange(texts, self._joined)
-        self._joined.clear()
+        caches = self._rows.arrange(texts)
         fed: Fed = feed_batch(self._steps.decoder, texts, caches.rows)
         self._steps.run(fed, caches)
         scores = self._gather_scores(self._steps, caches.rows, is_last=True)

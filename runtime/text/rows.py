@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -37,38 +37,41 @@ class Rows:
         self._steps, self._comm = steps, comm
         self._texts: list[Text] = []
         self._caches: Caches | None = None
+        self._places: dict[Text, tuple[Caches, int]] = {}  # also of texts that have just joined
 
-    def arrange(self, texts: Sequence[Text], joined: Mapping[Text, Caches]) -> Caches:
-        """Return the caches of ``texts``; those that have joined bring theirs, as row 0.
+    def join(self, text: Text, caches: Caches) -> None:
+        """Take the caches of a text that joins the batch, as their row 0."""
+        self._places[text] = caches, 0
 
-        The other texts were in the last call too. The caches are arranged again only if the texts
-        have changed.
+    def keep(self, texts: Collection[Text]) -> None:
+        """Forget all texts but these. A row of the batch is freed when its texts are arranged."""
+        self._places = {text: place for text, place in self._places.items() if text in texts}
+
+    def arrange(self, texts: Sequence[Text]) -> Caches:
+        """Return the caches of ``texts``, which have joined; others are forgotten.
+
+        The caches are arranged again only if the texts have changed.
         """
         if self._caches is None or self._texts != texts:
-            last = {text: (self._caches, row) for row, text in enumerate(self._texts)}
-            brought = {text: (caches, 0) for text, caches in joined.items()}
-            self._caches = self._take(texts, {**last, **brought})  # type: ignore[dict-item]
+            self._caches = self._take(texts)
             self._texts = [*texts]
+            self._places = {text: (self._caches, row) for row, text in enumerate(texts)}
         return self._caches
 
     def clear(self) -> None:
         """Forget all texts, and free their caches."""
-        self._texts, self._caches = [], None
+        self._texts, self._caches, self._places = [], None, {}
 
-    def copy(self, text: Text, count: int, room: int, joined: Mapping[Text, Caches]) -> Caches:
+    def copy(self, text: Text, count: int, room: int) -> Caches:
         """Return caches of one row: the first ``count`` tokens of a text, with ``room``."""
-        caches, row = (
-            (joined[text], 0) if text in joined else (self._caches, self._texts.index(text))
-        )
-        assert caches is not None
-        return self._place(1, room, [_Source(caches, row, text.read, count)])
+        return self._place(1, room, [_Source(*self._places[text], text.read, count)])
 
-    def _take(self, texts: Sequence[Text], sources: Mapping[Text, tuple[Caches, int]]) -> Caches:
+    def _take(self, texts: Sequence[Text]) -> Caches:
         rows = self._steps.decoder.rows(len(texts))
-        alone = sources[texts[0]][0]
-        if len(texts) == 1 and texts[0] not in self._texts and alone.rows == rows:
+        alone = self._places[texts[0]][0]
+        if len(texts) == 1 and alone is not self._caches and alone.rows == rows:
             return alone
-        wanted = [_Source(*sources[text], text.read, text.read) for text in texts]
+        wanted = [_Source(*self._places[text], text.read, text.read) for text in texts]
         return self._place(rows, max(text.room for text in texts), wanted)
 
     def _place(self, rows: int, room: int, sources: Sequence[_Source]) -> Caches:
