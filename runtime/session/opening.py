@@ -10,7 +10,7 @@ from tensoropt.runtime.device.provider import Provider
 from tensoropt.runtime.plan.plan import Plan, Tensor
 from tensoropt.runtime.session.common_memory import host_blocks, share_blocks
 from tensoropt.runtime.session.ranks import make_on_all, share_of_cores
-from tensoropt.runtime.session.session import RankSession, rank_session
+from tensoropt.runtime.session.session import Change, RankSession, rank_session
 from tensoropt.runtime.session.weights import common_weights
 from tensoropt.runtime.support.dtypes import Array, dtype_of
 from tensoropt.runtime.support.job import Launched
@@ -22,13 +22,19 @@ __all__ = ["keep_outputs", "open_session"]
 
 
 def open_session(
-    job: Launched, plan: Plan, comm: MPI.Comm, provider: Provider, other: Plan | None = None
+    job: Launched,
+    plan: Plan,
+    comm: MPI.Comm,
+    provider: Provider,
+    other: Plan | None = None,
+    change: Change | None = None,
 ) -> tuple[RankSession | None, str | None, str | None]:
     """Return the rank's session, the reason why requested CUDA graphs are missing, and an error.
 
     On the CPU, weights that also belong to the plan ``other``, which has an open session, are
     stored once. Weights that ONNX Runtime packs are shared by the ranks of one machine. If one rank
     cannot capture CUDA graphs, no rank does, because with them the first run is three runs.
+    ``change`` changes the graph beforehand.
     """
     threads = job.threads or share_of_cores(comm)
     graph, refusal = plan.graph(comm.rank), None
@@ -45,6 +51,7 @@ def open_session(
             graphs=graphs,
             transient_bytes=plan.transient_bytes,
             weights=weights,
+            change=change,
         )
         session, error = make_on_all(comm, make)
         if error is None:

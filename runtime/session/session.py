@@ -20,10 +20,12 @@ from tensoropt.runtime.support.errors import UserError, one_line
 from tensoropt.runtime.support.options import OptionError
 
 if TYPE_CHECKING:
+    import onnx
     from onnxruntime import InferenceSession, OrtValue, SessionOptions
 
 __all__ = [
     "VALUE_RUNS",
+    "Change",
     "RankSession",
     "check_custom_ops",
     "cores",
@@ -35,6 +37,9 @@ __all__ = [
     "training_session",
     "use_custom_ops",
 ]
+
+Change = Callable[["onnx.ModelProto"], bool]
+"""Changes a graph in place; returns False if it leaves the graph as it is."""
 
 VALUE_RUNS = 8
 """Number of runs over which the internal values of a graph are spread, to limit memory."""
@@ -237,12 +242,13 @@ def rank_session(
     transient_bytes: int | None = None,
     weights: Mapping[str, HostArray] | None = None,
     trains: bool = False,
+    change: Change | None = None,
 ) -> RankSession:
     """Return the session of one rank's graph, with the collectives, which initialize MPI.
 
     ``transient_bytes`` is the predicted memory of its tensors, for a session with low memory use.
     ``weights`` are read in place, on the CPU; then no weight is packed for products, because that
-    would copy it. ``trains`` adds the training kernels.
+    would copy it. ``trains`` adds the training kernels. ``change`` changes the graph beforehand.
 
     ``graphs`` requests CUDA graphs: the first run is three runs, and a node that cannot be captured
     is an error. With ``trace``, the session writes node times to a file with this prefix, and the
@@ -262,7 +268,7 @@ def rank_session(
         options.add_session_config_entry("session.disable_prepacking", "1")
     for name, array in (weights or {}).items():
         array.initialize(options, name)
-    session = _open_rank(graph, options, provider, graphs=graphs, trains=trains)
+    session = _open_rank(graph, options, provider, graphs=graphs, trains=trains, change=change)
     session.keep(weights or {})
     return session
 
@@ -409,13 +415,15 @@ def _open_rank(
     *,
     graphs: bool = False,
     trains: bool = False,
+    change: Change | None = None,
 ) -> RankSession:
     """Return the session of a plan's graph, which runs in the plan's order to save memory."""
     constants: dict[str, HostArray] = {}
 
     def load() -> str | bytes:
         own = trains and provider.fuses
-        given = _use_own_gradients(graph) if own else graph
+        wanted = use_own_weight_gradients if own else change
+        given = graph if wanted is None else _changed(graph, wanted)
         if provider.keeps_order and is_ordered(graph):
             made = _optimise(graph, given, options, provider)
             constants.update(made.constants)
@@ -431,12 +439,12 @@ def _open_rank(
     return _open(str(graph), load, options, provider, register, graphs=graphs)
 
 
-def _use_own_gradients(graph: Path) -> Path | bytes:
-    """Return ``graph`` with our kernel for gradients of weights, before any optimization."""
+def _changed(graph: Path, change: Change) -> Path | bytes:
+    """Return ``graph`` with a change, before any optimization."""
     import onnx
 
     model = onnx.load(graph, load_external_data=False)
-    if not use_own_weight_gradients(model):
+    if not change(model):
         return graph
     return bytes(model.SerializeToString())
 

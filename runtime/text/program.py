@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
 
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.pool.job import REPLACED
@@ -16,6 +17,7 @@ from tensoropt.runtime.text.feeding import Fed, feed_batch, feed_chunk
 from tensoropt.runtime.text.rows import Rows
 from tensoropt.runtime.text.sampling import Sampler, Sampling
 from tensoropt.runtime.text.scheduling import Schedule, Text
+from tensoropt.runtime.text.scoring import score_asked
 from tensoropt.runtime.text.shared_memory import SharedScores, reshard
 from tensoropt.runtime.text.steps import Caches, Steps
 
@@ -243,7 +245,11 @@ class Texts:
 
 def _steps(rank: Rank, plan: Plan, other: Plan | None = None) -> Steps:
     dims = rank.job.dims
-    session, _, error = open_session(rank.job, plan, rank.comm, rank.provider, other)
+    decoder = decoder_of(plan, dims)
+    change = None
+    if decoder.length != 1 and decoder.scores.layout.pieces(1) == 1:
+        change = partial(score_asked, scores=decoder.scores.name)
+    session, _, error = open_session(rank.job, plan, rank.comm, rank.provider, other, change)
     if session is None:
         raise UserError(error or "")
-    return Steps(session, decoder_of(plan, dims), rank.provider, rank.comm.rank, dims)
+    return Steps(session, decoder, rank.provider, rank.comm.rank, dims)

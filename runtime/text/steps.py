@@ -13,6 +13,7 @@ from tensoropt.runtime.session.session import RankSession
 from tensoropt.runtime.support.dtypes import Array, dtype_of
 from tensoropt.runtime.text.decoder import IDS, Cache, Decoder
 from tensoropt.runtime.text.feeding import Fed
+from tensoropt.runtime.text.scoring import SCORED
 
 if TYPE_CHECKING:
     from onnxruntime import OrtValue
@@ -53,6 +54,7 @@ class Steps:
         self._fed: dict[str, PlacedArray] = {}
         self._row: PlacedArray | None = None  # the scores of a step of single tokens
         self._vocabulary, layout = int(decoder.scores.shape[2]), decoder.scores.layout
+        self._asks = SCORED in session.inputs
         # Of the prompt's tokens, the last part has the last token.
         self.has_last = rank in layout.sources() and (
             layout.position(1, rank) == layout.pieces(1) - 1
@@ -79,7 +81,11 @@ class Steps:
         """Take one step with whole inputs, which continues ``caches``."""
         for name, array in fed.items():
             self._feed(name, self.decoder.inputs[name].layout.part_of(array, self._rank))
-        self._bind_scores(fed[IDS].shape)
+        rows, tokens = fed[IDS].shape
+        if self._asks:
+            self._feed(SCORED, self._last(rows, tokens))
+            tokens = 1
+        self._bind_scores((rows, tokens))
         self._bind(caches)
         self._session.run()
         made = self._session.values(self._pasts) if self._pasts else {}
@@ -135,8 +141,14 @@ class Steps:
         else:
             placed.put(part)
 
-    def _bind_scores(self, shape: tuple[int, ...]) -> None:
-        """Bind the scores to a fixed array while steps take single tokens."""
+    def _last(self, rows: int, tokens: int) -> Array:
+        """Return the place of the last token in each row of this rank's part of the scores."""
+        layout = self.decoder.scores.layout
+        own, *_ = layout.local_shape((rows, 1, self._vocabulary))
+        return np.full((own, 1, 1), tokens - 1)
+
+    def _bind_scores(self, shape: tuple[int, int]) -> None:
+        """Bind the scores to a fixed array while steps score single tokens."""
         scores = self.decoder.scores
         if shape[1] != 1:
             self._row = None
