@@ -52,6 +52,7 @@ class Steps:
         self._pasts = {c.present.name: c.past.name for c in decoder.caches if not c.in_place}
         self._bound: Caches | None = None
         self._fed: dict[str, PlacedArray] = {}
+        self._shape: tuple[int, ...] = ()  # of the last token ids
         self._row: PlacedArray | None = None  # the scores of a step of single tokens
         self._vocabulary, layout = int(decoder.scores.shape[2]), decoder.scores.layout
         self._asks = SCORED in session.inputs
@@ -81,11 +82,9 @@ class Steps:
         """Take one step with whole inputs, which continues ``caches``."""
         for name, array in fed.items():
             self._feed(name, self.decoder.inputs[name].layout.part_of(array, self._rank))
-        rows, tokens = fed[IDS].shape
-        if self._asks:
-            self._feed(SCORED, self._last(rows, tokens))
-            tokens = 1
-        self._bind_scores((rows, tokens))
+        if fed[IDS].shape != self._shape:
+            self._shape = fed[IDS].shape
+            self._ask(*self._shape)
         self._bind(caches)
         self._session.run()
         made = self._session.values(self._pasts) if self._pasts else {}
@@ -141,11 +140,13 @@ class Steps:
         else:
             placed.put(part)
 
-    def _last(self, rows: int, tokens: int) -> Array:
-        """Return the place of the last token in each row of this rank's part of the scores."""
-        layout = self.decoder.scores.layout
-        own, *_ = layout.local_shape((rows, 1, self._vocabulary))
-        return np.full((own, 1, 1), tokens - 1)
+    def _ask(self, rows: int, tokens: int) -> None:
+        """Ask for the scores of the last of ``tokens`` tokens in each row."""
+        if self._asks:
+            own, *_ = self.decoder.scores.layout.local_shape((rows, 1, self._vocabulary))
+            self._feed(SCORED, np.full((own, 1, 1), tokens - 1))
+            tokens = 1
+        self._bind_scores((rows, tokens))
 
     def _bind_scores(self, shape: tuple[int, int]) -> None:
         """Bind the scores to a fixed array while steps score single tokens."""
