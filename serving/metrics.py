@@ -87,6 +87,10 @@ class Metrics:
             "tensoropt_running_texts", "Texts that the ranks continue together.",
             ["model"], registry=registry,
         )  # fmt: skip
+        self._proposals = Gauge(
+            "tensoropt_proposed_tokens", "Tokens proposed for texts, by result: all or accepted.",
+            ["model", "result"], registry=registry,
+        )  # fmt: skip
         self._ended: dict[str, float] = {}
         self._ready = Gauge(
             "tensoropt_ready", "1 while ranks answer.", ["model"], registry=registry
@@ -101,6 +105,13 @@ class Metrics:
     def watch_texts(self, model: str, running: Callable[[], float]) -> None:
         """Read the number of a model's running texts from this callback at each scrape."""
         self._texts.labels(model).set_function(running)
+
+    def watch_proposals(
+        self, model: str, proposed: Callable[[], float], accepted: Callable[[], float]
+    ) -> None:
+        """Read the numbers of a model's proposed tokens from these callbacks at each scrape."""
+        self._proposals.labels(model, "all").set_function(proposed)
+        self._proposals.labels(model, "accepted").set_function(accepted)
 
     @contextmanager
     def request(self, model: str, protocol: str) -> Iterator[None]:

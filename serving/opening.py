@@ -127,6 +127,7 @@ def open_texts(
                 slots=limits.slots,
                 context=limits.context,
                 step_tokens=limits.step_tokens,
+                speculate=limits.speculate,
                 **vars(restrict_dims(Plan.load(folder), own)),
             )
     except BaseException:

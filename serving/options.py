@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from tensoropt.runtime.text.limits import SLOTS
+from tensoropt.runtime.text.limits import SLOTS, SPECULATE
 
 __all__ = ["ServerOptions", "ServingOptions", "TextLimits"]
 
@@ -43,8 +43,8 @@ class ServingOptions:
 class TextLimits:
     """Limits on the queue of requests, on their prompts, and on the texts that run together.
 
-    ``slots``, ``context`` and ``step_tokens`` are for `TextSession`: the scores of 512 tokens, over
-    a vocabulary of 128 thousand, are 256 MiB in float32.
+    ``slots``, ``context``, ``step_tokens`` and ``speculate`` are for `TextSession`. If a graph
+    scores all tokens of a step, 512 over a vocabulary of 128 thousand take 256 MiB in float32.
     """
 
     queue: int = _QUEUE
@@ -53,3 +53,4 @@ class TextLimits:
     context: int | None = None
     step_tokens: int = 512
     timeout_s: float = _TIMEOUT_S
+    speculate: int = SPECULATE

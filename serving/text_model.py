@@ -38,6 +38,7 @@ class TextModel:
         self._restarts = Restarts(name, restart, metrics)
         metrics.watch(name, lambda: session.waiting, lambda: float(self.is_ready))
         metrics.watch_texts(name, lambda: session.running)
+        metrics.watch_proposals(name, lambda: session.proposed, lambda: session.accepted)
 
     @property
     def is_ready(self) -> bool:

@@ -14,7 +14,7 @@ from tensoropt.runtime.support.kinds import integer, number
 from tensoropt.runtime.support.options import flag_of, option_names, options_in
 from tensoropt.runtime.support.rank_options import SessionOptions
 from tensoropt.runtime.support.status_line import clear_line, show_line
-from tensoropt.runtime.text.limits import MAX_TOKENS
+from tensoropt.runtime.text.limits import MAX_TOKENS, SPECULATE
 
 if TYPE_CHECKING:
     from tensoropt.runtime.text.session import How, Prompt, TextSession
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["add_text_flags", "check_text_flags", "generate"]
 
 _OWN = ("max_tokens", "temperature", "top_k", "top_p", "stop", "tokenizer", "token_ids",
-    "prefill_plan")  # fmt: skip
+    "prefill_plan", "speculate")  # fmt: skip
 _SHARED = ("plans", "format", "seed", *option_names(SessionOptions))
 
 
@@ -41,6 +41,8 @@ def add_text_flags(parser: argparse.ArgumentParser) -> None:
     add("--stop", action="append", default=[], metavar="TEXT",
         help="end before this text (repeatable)")  # fmt: skip
     add("--prefill-plan", metavar="PLAN", help="separate plan of the model for the prompts")
+    add("--speculate", type=integer(0), default=SPECULATE, metavar="N",
+        help="propose up to N next tokens and verify them in one step (%(default)s)")  # fmt: skip
     add("--tokenizer", metavar="FILE", help="tokenizer.json (default: the plan's)")
     add("--token-ids", action="store_true", help="read and print tokens instead of text: 5,17,2")
 
@@ -70,6 +72,7 @@ def generate(arguments: argparse.Namespace) -> int:
         arguments.plans[0],
         prefill=arguments.prefill_plan,
         tokenizer=arguments.tokenizer,
+        speculate=arguments.speculate,
         **options,
     ) as session:
         show_line("generating")

@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 Change = Callable[["onnx.ModelProto"], bool]
-"""Changes a graph in place; returns False if it leaves the graph as it is."""
+"""Changes a graph in place; returns False if it changes nothing."""
 
 VALUE_RUNS = 8
 """Number of runs over which the internal values of a graph are spread, to limit memory."""

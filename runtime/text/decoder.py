@@ -22,6 +22,7 @@ __all__ = [
     "Cache",
     "Decoder",
     "Padding",
+    "check_proposals",
     "check_reader",
     "check_steps",
     "decoder_of",
@@ -142,6 +143,14 @@ class Decoder:
             return Padding.LEFT
         return Padding.RIGHT if all(cache.in_place for cache in self.caches) else None
 
+    def can_verify(self, tokens: int) -> bool:
+        """Return True if a step can read up to ``tokens`` tokens, and caches can drop the last.
+
+        Only caches that are updated in place can: the next step overwrites the dropped tokens.
+        """
+        is_read = all(self.step_size(size) == size for size in range(1, tokens + 1))
+        return is_read and self.padding is Padding.RIGHT
+
     def slots(self, most: int) -> int:
         """Return how many sequences may be in the batch at a time: at most ``most``."""
         return 1 if self.padding is None else min(most, self.batch or most)
@@ -193,6 +202,16 @@ def check_steps(decoder: Decoder) -> None:
     if decoder.scores.layout.pieces(1) > 1:
         raise UserError(
             f"{folder}: output '{decoder.scores.name}' is split by tokens, expected whole rows"
+        )
+
+
+def check_proposals(decoder: Decoder, most: int) -> None:
+    """Raise `UserError` unless a step can verify ``most`` proposed tokens."""
+    if most and not decoder.can_verify(1 + most):
+        raise UserError(
+            f"{decoder.plan.folder}: cannot verify {most} proposed tokens, expected caches of "
+            "GroupQueryAttention that are updated in place, and steps of any number of tokens up "
+            f"to {1 + most}, or --speculate 0"
         )
 
 

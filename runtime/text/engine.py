@@ -75,7 +75,8 @@ class Engine:
     """Submits texts to the ranks of a pool and delivers their tokens, in a thread. Thread-safe.
 
     The thread lives while there are texts. Ranks continue on their own; they are interrupted after
-    the current step only if texts are added or dropped.
+    the current step only if texts are added or dropped. ``proposed`` and ``accepted`` count the
+    tokens that ranks proposed, and those of them that became tokens of texts.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -84,6 +85,7 @@ class Engine:
         self._thread: threading.Thread | None = None
         self._flag = pool.empty({"stop": (np.dtype(np.int64), (1,))})["stop"]
         self._keys = self._requests = 0
+        self.proposed = self.accepted = 0
         self._texts: dict[int, Request] = {}  # by key
         self._admitted: set[int] = set()
         self._new: list[Message] = []
@@ -160,6 +162,8 @@ class Engine:
         while (asked := self._take_changes()) is not None:
             try:
                 for message in self._ask(asked):
+                    self.proposed += message["proposed"]
+                    self.accepted += message["accepted"]
                     self._deliver(message["chosen"])
             except BaseException as error:
                 self._fail(error)

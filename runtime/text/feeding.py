@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,41 +11,49 @@ from tensoropt.runtime.support.dtypes import Array, dtype_of
 from tensoropt.runtime.text.decoder import IDS, MASK, POSITIONS, Decoder, Padding
 from tensoropt.runtime.text.scheduling import Text
 
-__all__ = ["Fed", "feed_batch", "feed_chunk"]
+__all__ = ["Fed", "Part", "feed"]
 
 Fed = Mapping[str, Array]
 """Whole inputs of a step except caches, by name."""
 
 
-def feed_chunk(decoder: Decoder, text: Text, size: int, rows: int) -> Fed:
-    """Return the inputs of a step that reads the next ``size`` tokens of a text.
+@dataclass(frozen=True)
+class Part:
+    """The part of a text that a step reads: its next ``count`` tokens, then ``proposed`` ones."""
 
-    All ``rows`` of the step are of this text.
+    text: Text
+    count: int
+    proposed: Sequence[int] = ()
+
+    @property
+    def size(self) -> int:
+        """Number of tokens."""
+        return self.count + len(self.proposed)
+
+    @property
+    def asked(self) -> int:
+        """Number of last tokens that a choice may follow; 0 if more of the text is left to read."""
+        return 0 if self.count < self.text.left else 1 + len(self.proposed)
+
+    @property
+    def tokens(self) -> list[int]:
+        """The tokens that are read."""
+        read = self.text.read
+        return [*self.text.tokens[read : read + self.count], *self.proposed]
+
+
+def feed(decoder: Decoder, parts: Sequence[Part], rows: int) -> Fed:
+    """Return the inputs of a step that reads parts of equal size, one per row.
+
+    Rows without a text see their own tokens alone.
     """
-    end = text.read + size
-    ids = np.array([text.tokens[text.read : end]] * rows, np.int64)
-    positions = np.broadcast_to(np.arange(text.read, end), ids.shape)
-    return _name(decoder, ids, positions, np.ones((rows, end), np.int64))
-
-
-def feed_batch(decoder: Decoder, texts: Sequence[Text], rows: int) -> Fed:
-    """Return the inputs of a step that reads the next token of each text.
-
-    Rows without a text see their own token alone.
-    """
-    read = np.array([text.read for text in texts] + [0] * (rows - len(texts)))
-    ids = np.zeros((rows, 1), np.int64)
-    ids[: len(texts), 0] = [text.tokens[text.read] for text in texts]
-    places = np.arange(read.max() + 1)
-    if decoder.padding is Padding.RIGHT:
-        mask = places <= read[:, None]
-    else:
-        mask = places >= read.max() - read[:, None]
-    return _name(decoder, ids, read[:, None], mask.astype(np.int64))
-
-
-def _name(decoder: Decoder, ids: Array, positions: Array, mask: Array) -> Fed:
-    arrays = {IDS: ids, MASK: mask, POSITIONS: positions}
+    size = parts[0].size
+    read = np.array([part.text.read for part in parts] + [0] * (rows - len(parts)))[:, None]
+    ids = np.zeros((rows, size), np.int64)
+    ids[: len(parts)] = [part.tokens for part in parts]
+    places = np.arange(read.max() + size)
+    mask = places < read + size if decoder.padding is Padding.RIGHT else places >= read.max() - read
+    arrays = {IDS: ids, MASK: mask, POSITIONS: read + np.arange(size)}
     return {
         name: arrays[name].astype(dtype_of(tensor.dtype), copy=False)
         for name, tensor in decoder.inputs.items()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from tensoropt.runtime.plan.plan import Plan
@@ -12,8 +12,9 @@ from tensoropt.runtime.pool.programs import Rank, Reply, Request
 from tensoropt.runtime.session.opening import open_session
 from tensoropt.runtime.support.dtypes import Array, dtype_of
 from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.support.messages import Message
 from tensoropt.runtime.text.decoder import Padding, decoder_of
-from tensoropt.runtime.text.feeding import Fed, feed_batch, feed_chunk
+from tensoropt.runtime.text.feeding import Part, feed
 from tensoropt.runtime.text.rows import Rows
 from tensoropt.runtime.text.sampling import Sampler, Sampling
 from tensoropt.runtime.text.scheduling import Schedule, Text
@@ -46,11 +47,12 @@ class Texts:
     Ranks take steps until all texts have ended, or the caller sets the only element of the array
     ``stop``. They keep the texts that have not ended. Messages have the ``chosen`` tokens in pairs
     of key and token, at most one message per `REPORT_S`; the answer has the rest. A pair without a
-    token reports that the text was admitted.
+    token reports that the text was admitted. They also count ``proposed`` and ``accepted`` tokens.
 
     Options: at most ``slots`` texts are continued together, and between two steps of the batch at
     most ``step_tokens`` tokens of prompts are read, or the fewest that the plan can read. None sets
-    no limit. ``prefill`` is the folder of another plan that reads the prompts.
+    no limit. Of the tokens that may follow a text, up to ``speculate`` are proposed and verified in
+    one step. ``prefill`` is the folder of another plan that reads the prompts.
     """
 
     def __init__(self, rank: Rank) -> None:
@@ -64,6 +66,7 @@ class Texts:
             self._reading = _steps(rank, reader, other=rank.plan)
         self._slots = self._steps.decoder.slots(options["slots"])
         self._step_tokens: int | None = options["step_tokens"]
+        self._speculate: int = options["speculate"]
         self._scores: SharedScores | None = None
         self._is_stopped = False
         self._forget()
@@ -87,16 +90,23 @@ class Texts:
         self._flag, self._is_stopped = request.arrays["stop"], False
         pending: list[tuple[int, int | None]] = []
         reported_at = 0.0
+        self._proposed = self._accepted = 0
         while not (self._schedule.is_empty or self._is_stopped):
             pending += self._read_prompts()
             pending += self._continue_batch()
             if time.monotonic() >= reported_at + REPORT_S:
-                request.tell({"chosen": pending})
+                request.tell(self._report(pending))
                 reported_at, pending = time.monotonic(), []
         if self._schedule.is_empty:
             self._rows.clear()
             self._steps.release()
-        return Reply({"chosen": pending})
+        return Reply(self._report(pending))
+
+    def _report(self, chosen: list[tuple[int, int | None]]) -> Message:
+        """Return a message of the chosen tokens, and of the proposed tokens since the last one."""
+        proposed, self._proposed = self._proposed, 0
+        accepted, self._accepted = self._accepted, 0
+        return {"chosen": chosen, "proposed": proposed, "accepted": accepted}
 
     def _change(self, request: Request) -> None:
         """Drop and add the texts that a request names."""
@@ -134,10 +144,10 @@ class Texts:
                     return
                 self._copy_prefix(text)
                 yield text.key, None
-            size, scores = self._read_chunk(text, left)
+            size, chosen = self._read_chunk(text, left)
             left = None if left is None else left - max(size, 1)
-            if scores is not None:
-                yield text.key, text.choose(scores)
+            for token in chosen:
+                yield text.key, token
             if text.left == 1 or not size:
                 self._join(text)
             if self._is_stopped:
@@ -154,26 +164,24 @@ class Texts:
             text.read = found[1]
             self._prompt = self._steps, self._rows.copy(*found, text.room)
 
-    def _read_chunk(self, text: Text, most: int | None) -> tuple[int, Array | None]:
+    def _read_chunk(self, text: Text, most: int | None) -> tuple[int, list[int]]:
         """Read a part of a prompt. Return its size, 0 if the batch must read the rest.
 
-        Also returns the scores after the prompt, None before its end.
+        Also returns the token that is chosen after the prompt, if this is its end.
         GroupQueryAttention continues several rows only by single tokens.
         """
         decoder = self._steps.decoder
         if text.read and decoder.padding is Padding.RIGHT and decoder.rows(1) > 1:
-            return 0, None
+            return 0, []
         steps, size = self._reading, self._reading.decoder.step_size(text.left, most)
         if not size:
             steps = self._steps
             size = 0 if decoder.length == 1 else decoder.step_size(text.left, most)
         if not size:
-            return 0, None
+            return 0, []
         caches = self._caches_of(text, steps)
-        steps.run(feed_chunk(steps.decoder, text, size, caches.rows), caches)
-        text.read += size
-        scores = self._gather_scores(steps, caches.rows, is_last=not text.left)
-        return size, None if text.left else scores[0]
+        scores = self._take_step(steps, [Part(text, size)], caches)
+        return size, [*text.go_on(size, (), scores[0])]
 
     def _caches_of(self, text: Text, steps: Steps) -> Caches:
         """Return the caches of the text that is read, for ``steps`` of either plan."""
@@ -213,34 +221,41 @@ class Texts:
         if not texts or self._is_stopped:
             return
         caches = self._rows.arrange(texts)
-        fed: Fed = feed_batch(self._steps.decoder, texts, caches.rows)
-        self._steps.run(fed, caches)
-        scores = self._gather_scores(self._steps, caches.rows, is_last=True)
-        for text, row in zip(texts, scores, strict=False):
-            text.read += 1
-            if not text.left:
-                yield text.key, text.choose(row)
+        most = self._speculate if caches.rows == 1 else 0
+        parts = [Part(text, 1, text.propose(most) if text.left == 1 else ()) for text in texts]
+        scores = self._take_step(self._steps, parts, caches)
+        for part, own in zip(parts, scores, strict=False):
+            chosen = [*part.text.go_on(part.count, part.proposed, own)]
+            self._proposed += len(part.proposed)
+            self._accepted += max(0, len(chosen) - 1)
+            for token in chosen:
+                yield part.text.key, token
         if ended := {text.key for text in texts if text.has_ended}:
             self._schedule.drop(ended)
 
-    def _gather_scores(self, steps: Steps, rows: int, *, is_last: bool) -> Array:
-        """Return the last token's scores by row, whole on all ranks, if it ``is_last``.
+    def _take_step(self, steps: Steps, parts: Sequence[Part], caches: Caches) -> Array:
+        """Read parts of equal size. Return the scores by row, of those tokens that are asked for.
 
-        All ranks learn here if the caller wants a stop.
+        All ranks get the same scores, and learn here if the caller wants a stop.
         """
+        asked = max(part.asked for part in parts)
+        steps.run(feed(steps.decoder, parts, caches.rows), caches, max(asked, 1))
+        return self._gather_scores(steps, (caches.rows, max(asked, 1)), is_asked=asked > 0)
+
+    def _gather_scores(self, steps: Steps, shape: tuple[int, int], *, is_asked: bool) -> Array:
         scores, rank = steps.decoder.scores, self._comm.rank
+        width, (rows, asked) = int(scores.shape[2]), shape
         if self._scores is None:
             most = max(self._steps.decoder.rows(count) for count in (1, self._slots))
-            shape = max(most, rows), 1, int(scores.shape[2])
-            self._scores = SharedScores(self._comm, shape, dtype_of(scores.dtype))
-        part = steps.scores() if is_last and steps.has_last else None
-        shape = rows, scores.layout.pieces(1), int(scores.shape[2])
-        where = scores.layout.bounds(shape, rank)
+            most = max(most, rows, 1 + self._speculate)
+            self._scores = SharedScores(self._comm, most, width, dtype_of(scores.dtype))
+        part = steps.scores() if is_asked and steps.has_last else None
+        where = scores.layout.bounds((rows, asked * scores.layout.pieces(1), width), rank)
         if part is not None:
             part = part[..., : where[2].stop - where[2].start]  # without padding
         stop = bool(self._flag[0])
-        whole, self._is_stopped = self._scores.gather(part, (where[0], where[2]), stop=stop)
-        return whole[:, 0]
+        whole, self._is_stopped = self._scores.gather(part, (where[0], where[2]), shape, stop=stop)
+        return whole
 
 
 def _steps(rank: Rank, plan: Plan, other: Plan | None = None) -> Steps:

@@ -7,10 +7,11 @@ chosen tokens, which are the same on all ranks, so their schedules agree without
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from tensoropt.runtime.support.dtypes import Array
+from tensoropt.runtime.text.proposals import Proposals
 from tensoropt.runtime.text.sampling import Sampler
 
 __all__ = ["Schedule", "Text"]
@@ -22,6 +23,7 @@ class Text:
 
     ``tokens`` are the ``prompt`` tokens of the prompt, then the chosen ones, at most ``room``
     together. Caches have the first ``read`` of them. A chosen token of ``end`` ends the text.
+    ``proposals`` proposes next tokens.
     """
 
     key: int
@@ -32,6 +34,7 @@ class Text:
     end: Collection[int]
     sampler: Sampler
     read: int = 0
+    proposals: Proposals = field(default_factory=Proposals)
 
     @property
     def left(self) -> int:
@@ -43,6 +46,26 @@ class Text:
         token = self.sampler.pick(scores)
         self.tokens.append(token)
         return token
+
+    def propose(self, most: int) -> list[int]:
+        """Return at most ``most`` tokens that may follow and precede another one."""
+        return self.proposals.propose(self.tokens, min(most, self.room - len(self.tokens) - 1))
+
+    def go_on(self, count: int, proposed: Sequence[int], scores: Array) -> Iterator[int]:
+        """Note that ``count`` tokens were read, and yield the tokens that are chosen after them.
+
+        ``scores`` are those after the last of them, and after each ``proposed`` token. They are
+        valid up to the first proposed token that is not chosen.
+        """
+        self.read += count
+        if self.left:
+            return
+        for after, proposal in zip(scores, (*proposed, None), strict=True):
+            token = self.choose(after)
+            yield token
+            if token != proposal or self.has_ended:
+                return
+            self.read += 1
 
     @property
     def has_ended(self) -> bool:

@@ -17,9 +17,9 @@ from tensoropt.runtime.support.messages import Message
 from tensoropt.runtime.support.options import OptionError, shows_options
 from tensoropt.runtime.support.rank_options import SessionArguments, SessionOptions
 from tensoropt.runtime.text.chat import Chat, ChatTemplate, find_template
-from tensoropt.runtime.text.decoder import check_reader, check_steps, decoder_of
+from tensoropt.runtime.text.decoder import check_proposals, check_reader, check_steps, decoder_of
 from tensoropt.runtime.text.engine import Deliver, Engine, Piece, Request, Stream, Writer
-from tensoropt.runtime.text.limits import MAX_TOKENS, SLOTS
+from tensoropt.runtime.text.limits import MAX_TOKENS, SLOTS, SPECULATE
 from tensoropt.runtime.text.sampling import Sampling
 from tensoropt.runtime.text.stopping import StopTexts
 from tensoropt.runtime.text.tokens import Vocabulary, find_tokenizer
@@ -65,8 +65,9 @@ class TextSession(Closing):
     Texts of all threads run together, at most ``slots`` at a time; further texts wait. A text has
     at most ``context`` tokens; None sets the model's limit. Together these bound the memory of
     caches. Between two steps of the batch at most ``step_tokens`` tokens of prompts are read, which
-    bounds the delay of other texts; None sets no limit. Raises `UserError` if the plan has no
-    caches.
+    bounds the delay of other texts; None sets no limit. Up to ``speculate`` tokens are proposed
+    from the text so far and verified in one step, with the same result. Raises `UserError` if the
+    plan has no caches, or cannot verify proposals.
     """
 
     @shows_options(SessionOptions, SessionArguments)
@@ -79,21 +80,29 @@ class TextSession(Closing):
         slots: int = SLOTS,
         context: int | None = None,
         step_tokens: int | None = None,
+        speculate: int = SPECULATE,
         **options: Unpack[SessionArguments],
     ) -> None:
         own = SessionOptions(**options)
         for name, size in {"slots": slots, "context": context, "step-tokens": step_tokens}.items():
             if size is not None and size < 1:
                 raise UserError(f"{name}: expected at least 1, got: {size}")
+        if speculate < 0:
+            raise UserError(f"speculate: expected at least 0, got: {speculate}")
         if own.cuda_graphs:
             raise OptionError("{cuda_graphs}: not for texts, as their steps differ in size")
         self.plan = Plan.load(plan)
         check_dims(own.dims, self.plan.inputs)
         self._decoder = decoder_of(self.plan, own.dims)
         check_steps(self._decoder)
+        check_proposals(self._decoder, speculate)
         known = (size for size in (self._decoder.context, context) if size is not None)
         self._context = min(known, default=None)
-        asked: dict[str, Any] = {"slots": slots, "step_tokens": step_tokens}
+        asked: dict[str, Any] = {
+            "slots": slots,
+            "step_tokens": step_tokens,
+            "speculate": speculate,
+        }
         self._prefill: Plan | None = None
         if prefill is not None:
             reader = decoder_of(Plan.load(prefill), own.dims)
@@ -122,6 +131,16 @@ class TextSession(Closing):
     def waiting(self) -> int:
         """Number of texts that wait for a slot."""
         return self._engine.waiting
+
+    @property
+    def proposed(self) -> int:
+        """Number of tokens that ranks have proposed."""
+        return self._engine.proposed
+
+    @property
+    def accepted(self) -> int:
+        """Number of proposed tokens that became tokens of texts."""
+        return self._engine.accepted
 
     @property
     def is_alive(self) -> bool:

@@ -20,42 +20,44 @@ _HEAD = 64  # bytes before the scores of a turn: the stop flag
 
 
 class SharedScores:
-    """Scores of ``shape``, `[rows, 1, vocabulary]`, shared by all ranks; a collective constructor.
+    """Scores of at most ``most`` tokens, shared by all ranks; a collective constructor.
 
-    Scores are double-buffered: ranks may write the next scores while others still read the last
-    scores. The barrier of each step keeps ranks from getting further ahead.
+    ``width`` is the size of the vocabulary. Scores are double-buffered: ranks may write the next
+    scores while others still read the last scores. The barrier of each step keeps ranks from
+    getting further ahead.
     """
 
-    def __init__(self, comm: MPI.Comm, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> None:
+    def __init__(self, comm: MPI.Comm, most: int, width: int, dtype: np.dtype[np.generic]) -> None:
         self._comm = comm
-        size = _HEAD + dtype.itemsize * int(np.prod(shape))
+        size = _HEAD + dtype.itemsize * most * width
         size += -size % _HEAD
         raw = np.frombuffer(_memory(comm, 2 * size), np.uint8)
-        self._turns = [_Turn(raw[at : at + size], shape, dtype) for at in (0, size)]
+        self._turns = [_Turn(raw[at : at + size], width, dtype) for at in (0, size)]
 
     def gather(
-        self, part: Array | None, where: tuple[slice, slice], *, stop: bool
+        self, part: Array | None, where: tuple[slice, slice], shape: tuple[int, int], *, stop: bool
     ) -> tuple[Array, bool]:
         """Return the whole scores, valid until the next call, and the flag ``stop`` of rank 0.
 
-        ``part`` is this rank's part, None if it has none. ``where`` are the slices of rows and
-        vocabulary of the part.
+        ``shape`` is the number of rows, and of tokens in each. ``part`` is this rank's part, None
+        if it has none. ``where`` are the slices of rows and vocabulary of the part.
         """
         turn = self._turns[0]
         self._turns.reverse()
+        scores = turn.scores[: shape[0] * shape[1]].reshape(*shape, -1)
         if part is not None:
-            turn.scores[where[0], :, where[1]] = part
+            scores[where[0], :, where[1]] = part
         if self._comm.rank == 0:
             turn.stop[0] = stop
         self._comm.Barrier()
-        return turn.scores, bool(turn.stop[0])
+        return scores, bool(turn.stop[0])
 
 
 class _Turn:
-    def __init__(self, raw: Array, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> None:
-        size = dtype.itemsize * int(np.prod(shape))
+    def __init__(self, raw: Array, width: int, dtype: np.dtype[np.generic]) -> None:
         self.stop = raw[:1]
-        self.scores: Array = raw[_HEAD : _HEAD + size].view(dtype).reshape(shape)
+        end = _HEAD + (raw.nbytes - _HEAD) // (dtype.itemsize * width) * dtype.itemsize * width
+        self.scores: Array = raw[_HEAD:end].view(dtype).reshape(-1, width)
 
 
 def gather(comm: MPI.Comm, part: Array, layout: MeshLayout) -> Array:

@@ -52,8 +52,8 @@ class Steps:
         self._pasts = {c.present.name: c.past.name for c in decoder.caches if not c.in_place}
         self._bound: Caches | None = None
         self._fed: dict[str, PlacedArray] = {}
-        self._shape: tuple[int, ...] = ()  # of the last token ids
-        self._row: PlacedArray | None = None  # the scores of a step of single tokens
+        self._shape: tuple[int, ...] = ()  # of the last run: rows, tokens, asked
+        self._kept: PlacedArray | None = None  # the scores, if they alone are computed
         self._vocabulary, layout = int(decoder.scores.shape[2]), decoder.scores.layout
         self._asks = SCORED in session.inputs
         # Of the prompt's tokens, the last part has the last token.
@@ -78,13 +78,17 @@ class Steps:
         """Return the global shape of a cache."""
         return cache.shape(rows, tokens, self._dims)
 
-    def run(self, fed: Fed, caches: Caches) -> None:
-        """Take one step with whole inputs, which continues ``caches``."""
+    def run(self, fed: Fed, caches: Caches, asked: int = 1) -> None:
+        """Take one step with whole inputs, which continues ``caches``.
+
+        It scores the last ``asked`` tokens of each row.
+        """
         for name, array in fed.items():
             self._feed(name, self.decoder.inputs[name].layout.part_of(array, self._rank))
-        if fed[IDS].shape != self._shape:
-            self._shape = fed[IDS].shape
-            self._ask(*self._shape)
+        shape = *fed[IDS].shape, asked
+        if shape != self._shape:
+            self._shape = shape
+            self._ask(*shape)
         self._bind(caches)
         self._session.run()
         made = self._session.values(self._pasts) if self._pasts else {}
@@ -95,11 +99,11 @@ class Steps:
             self._session.read_value(past, value)
 
     def scores(self) -> Array:
-        """Return this rank's part of the scores of the last run's last token."""
-        if self._row is not None:
-            return self._row.get()
+        """Return this rank's part of the scores that the last run was asked for."""
+        if self._kept is not None:
+            return self._kept.get()
         ((_, scores),) = self._session.results([self.decoder.scores.name])
-        return scores[:, -1:]
+        return scores[:, -self._shape[-1] :]
 
     def part(self, cache: Cache, caches: Caches) -> Array:
         """Return this rank's part of a cache on the host: on the CPU without a copy."""
@@ -140,22 +144,17 @@ class Steps:
         else:
             placed.put(part)
 
-    def _ask(self, rows: int, tokens: int) -> None:
-        """Ask for the scores of the last of ``tokens`` tokens in each row."""
-        if self._asks:
-            own, *_ = self.decoder.scores.layout.local_shape((rows, 1, self._vocabulary))
-            self._feed(SCORED, np.full((own, 1, 1), tokens - 1))
-            tokens = 1
-        self._bind_scores((rows, tokens))
-
-    def _bind_scores(self, shape: tuple[int, int]) -> None:
-        """Bind the scores to a fixed array while steps score single tokens."""
+    def _ask(self, rows: int, tokens: int, asked: int) -> None:
+        """Ask for the scores of the last of the tokens in each row, in a fixed array."""
         scores = self.decoder.scores
-        if shape[1] != 1:
-            self._row = None
+        local = scores.layout.local_shape((rows, asked, self._vocabulary))
+        if self._asks:
+            places = np.arange(tokens - asked, tokens)
+            self._feed(SCORED, np.broadcast_to(places[:, None], (local[0], asked, 1)))
+        elif tokens != asked:
+            self._kept = None
             self._session.allocate(scores.name)
             return
-        local = scores.layout.local_shape((*shape, self._vocabulary))
-        if self._row is None or self._row.shape != local:
-            self._row = self._provider.empty(local, dtype_of(scores.dtype))
-            self._session.write(scores.name, self._row)
+        if self._kept is None or self._kept.shape != local:
+            self._kept = self._provider.empty(local, dtype_of(scores.dtype))
+            self._session.write(scores.name, self._kept)

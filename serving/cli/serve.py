@@ -107,6 +107,7 @@ def _serve(
             arguments.context,
             arguments.step_tokens,
             arguments.timeout,
+            arguments.speculate,
         )
         opener = Opener(plans, prefills, session, _options(arguments), limits, metrics)
         models, texts = opener.open()
@@ -228,6 +229,8 @@ def _add_limits(add: Any) -> None:
         help="most tokens of a text (default: the model's limit)")  # fmt: skip
     add("--step-tokens", type=integer(1), default=TextLimits.step_tokens, metavar="N",
         help="most tokens of prompts between two steps of texts (%(default)s)")  # fmt: skip
+    add("--speculate", type=integer(0), default=TextLimits.speculate, metavar="N",
+        help="most tokens that are proposed for a text in a step (%(default)s)")  # fmt: skip
     add("--timeout", type=SECONDS, default=ServingOptions.timeout_s, metavar="S",
         help="most time to answer a request (%(default)g)")  # fmt: skip
     add_flags(add, SessionOptions, **_LIMITS)

@@ -31,7 +31,8 @@ _OTHERS = {
 def model_of(end: str, version: int = 20) -> onnx.ModelProto:
     """Return ``h = Tanh(x)``, followed by ``end``."""
     text = f"""<ir_version: 10, opset_import: ["": {version}]>
-        g (float[b, s, 4] x) => (float[b, s, n] logits) <float[b, s, 4] h> {{ h = Tanh(x) {end} }}"""
+        g (float[b, s, 4] x) => (float[b, s, n] logits) <float[b, s, 4] h>
+        {{ h = Tanh(x) {end} }}"""
     made = parser.parse_model(text)
     random = np.random.default_rng(0)
     for name, shape in {"w": (4, 5), "b": (5,), "v": (5, 4)}.items():
