@@ -86,10 +86,10 @@ def _serve(
 ) -> int:
     from tensoropt.runtime.support.http_server import listen
     from tensoropt.serving.http.body import Bodies
-    from tensoropt.serving.http.chats import chat_routes
-    from tensoropt.serving.http.completions import completion_routes
     from tensoropt.serving.log import set_up
     from tensoropt.serving.metrics import Metrics
+    from tensoropt.serving.openai.chats import chat_routes
+    from tensoropt.serving.openai.completions import completion_routes
     from tensoropt.serving.opening import Opener
     from tensoropt.serving.server import serve
     from tensoropt.serving.service import Service

@@ -77,11 +77,11 @@ def _main() -> None:
     from tensoropt.runtime.support import http_connection
     from tensoropt.runtime.support.http_server import listen
     from tensoropt.serving.http import body, connection
-    from tensoropt.serving.http.chats import chat_routes
-    from tensoropt.serving.http.completions import completion_routes
     from tensoropt.serving.log import set_up
     from tensoropt.serving.metrics import Metrics
     from tensoropt.serving.model import Model
+    from tensoropt.serving.openai.chats import chat_routes
+    from tensoropt.serving.openai.completions import completion_routes
     from tensoropt.serving.options import ServerOptions, ServingOptions, TextLimits
     from tensoropt.serving.server import serve
     from tensoropt.serving.service import Service

@@ -18,9 +18,9 @@ from tensoropt.runtime.support.errors import RankFailedError, TensoroptError, Us
 from tensoropt.runtime.text.engine import Deliver, Piece
 from tensoropt.runtime.text.sampling import Sampling
 from tensoropt.serving.http.body import Bodies
-from tensoropt.serving.http.chats import chat_routes
-from tensoropt.serving.http.completions import completion_routes
 from tensoropt.serving.metrics import Metrics
+from tensoropt.serving.openai.chats import chat_routes
+from tensoropt.serving.openai.completions import completion_routes
 from tensoropt.serving.options import TextLimits
 from tensoropt.serving.text_model import TextModel
 

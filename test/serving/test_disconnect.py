@@ -15,8 +15,8 @@ from test_completions import URL, Counting
 from tensoropt.runtime.text.session import Piece
 from tensoropt.serving.http.app import make_app
 from tensoropt.serving.http.body import Bodies
-from tensoropt.serving.http.completions import completion_routes
 from tensoropt.serving.metrics import Metrics
+from tensoropt.serving.openai.completions import completion_routes
 from tensoropt.serving.options import TextLimits
 from tensoropt.serving.text_model import TextModel
 

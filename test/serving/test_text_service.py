@@ -14,9 +14,9 @@ from tensoropt.runtime.support.errors import RankFailedError
 from tensoropt.serving.http import app
 from tensoropt.serving.http.app import make_app
 from tensoropt.serving.http.body import Bodies
-from tensoropt.serving.http.chats import chat_routes
-from tensoropt.serving.http.completions import completion_routes
 from tensoropt.serving.metrics import Metrics
+from tensoropt.serving.openai.chats import chat_routes
+from tensoropt.serving.openai.completions import completion_routes
 from tensoropt.serving.options import TextLimits
 from tensoropt.serving.service import Service
 from tensoropt.serving.text_model import TextModel

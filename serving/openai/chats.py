@@ -9,8 +9,10 @@ from fastapi import APIRouter, Request, Response
 from pydantic import AfterValidator, Field
 
 from tensoropt.runtime.text.session import Piece
-from tensoropt.serving.http.answers import Answer, Asked, Given, find_model, respond
 from tensoropt.serving.http.body import Bodies, Body
+from tensoropt.serving.openai.answers import Answer
+from tensoropt.serving.openai.asked import Asked, Given
+from tensoropt.serving.openai.responding import find_model, respond
 from tensoropt.serving.text_model import TextModel
 
 __all__ = ["chat_routes"]

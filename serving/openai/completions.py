@@ -11,8 +11,11 @@ from fastapi.responses import JSONResponse
 from pydantic import Field
 
 from tensoropt.runtime.text.session import Piece
-from tensoropt.serving.http.answers import Answer, Asked, error_response, find_model, respond
 from tensoropt.serving.http.body import Bodies, Body
+from tensoropt.serving.openai.answers import Answer
+from tensoropt.serving.openai.asked import Asked
+from tensoropt.serving.openai.errors import error_response
+from tensoropt.serving.openai.responding import find_model, respond
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
 from tensoropt.serving.text_model import TextModel
 
