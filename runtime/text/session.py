@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-import numpy as np
-
 from tensoropt.runtime.plan.plan import Plan, check_dims
 from tensoropt.runtime.pool.pool import GRACE_S, Pool, check_unchanged, start
 from tensoropt.runtime.support.closing import Closing
@@ -16,18 +14,16 @@ from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.messages import Message
 from tensoropt.runtime.support.options import OptionError, shows_options
 from tensoropt.runtime.support.rank_options import SessionArguments, SessionOptions
-from tensoropt.runtime.text.chat import Chat, ChatTemplate, find_template
+from tensoropt.runtime.text.chat import Chat
 from tensoropt.runtime.text.decoder import check_proposals, check_reader, check_steps, decoder_of
 from tensoropt.runtime.text.engine import Deliver, Engine, Piece, Request, Stream, Writer
 from tensoropt.runtime.text.limits import MAX_TOKENS, SLOTS, SPECULATE
+from tensoropt.runtime.text.prompts import Prompt, Prompts, list_prompts
 from tensoropt.runtime.text.sampling import Sampling
 from tensoropt.runtime.text.stopping import StopTexts
 from tensoropt.runtime.text.tokens import Vocabulary, find_tokenizer
 
 __all__ = ["Continuation", "How", "Piece", "Prompt", "TextSession"]
-
-Prompt = str | Sequence[int]
-"""Text, or tokens."""
 
 
 class How(TypedDict, total=False):
@@ -112,7 +108,7 @@ class TextSession(Closing):
             asked["prefill_sha256"] = reader.plan.sha256
         path = find_tokenizer(self.plan, tokenizer)
         self._vocabulary = None if path is None else Vocabulary(path)
-        self._template: ChatTemplate | None = None
+        self._prompts = Prompts(self._decoder, self._vocabulary, self._context)
         self._pool: Pool = start(self.plan, "text", own, **asked)
         self._engine = Engine(self._pool)
         self.slots = self._decoder.slots(slots)
@@ -156,8 +152,7 @@ class TextSession(Closing):
         """Drop all texts, and end the ranks after their step or ``grace_s`` seconds. Idempotent."""
         self._engine.close(UserError(f"{self.plan.folder}: the session is closed"))
         self._pool.close(grace_s)
-        if self._template is not None:
-            self._template.close()
+        self._prompts.close()
 
     def restart(self) -> None:
         """Replace all ranks by new ranks.
@@ -175,7 +170,7 @@ class TextSession(Closing):
 
         Takes the options and raises the errors of `stream`.
         """
-        many = _as_list(prompts)
+        many = list_prompts(prompts)
         pieces: list[list[Piece]] = [[] for _ in many]
         for piece in self.stream(many, **how):
             pieces[piece.number].append(piece)
@@ -198,7 +193,7 @@ class TextSession(Closing):
 
         Raises `UserError` immediately for a prompt that is empty or exceeds the model's context.
         """
-        tokens = [self.tokens_of(prompt) for prompt in _as_list(prompts)]
+        tokens = [self.tokens_of(prompt) for prompt in list_prompts(prompts)]
         return Stream(self._engine, self._texts(tokens, **how))
 
     def submit(
@@ -225,61 +220,15 @@ class TextSession(Closing):
 
     def room(self, tokens: Sequence[int]) -> int:
         """Return the default limit of new tokens after these: the rest of the context."""
-        context = self._context
-        return MAX_TOKENS if context is None else max(1, context - len(tokens))
+        return self._prompts.room(tokens)
 
     def tokens_of_chat(self, messages: Chat) -> list[int]:
         """Return the tokens of a chat; raises `UserError` if it cannot be continued."""
-        if self._template is None:
-            self._template = find_template(self.plan)
-        if self._template is None:
-            raise UserError(
-                f"{self.plan.folder}: has no chat template, expected the plan of a model with "
-                "chat_template.jinja or tokenizer_config.json next to it, or a prompt"
-            )
-        if self._vocabulary is None:
-            raise UserError(f"{self.plan.folder}: has no tokenizer.json, expected --tokenizer FILE")
-        text = self._template.text_of(messages)
-        self._check_beginning(self._vocabulary, text)
-        tokens = self._vocabulary.tokens(text, is_begun=True)
-        self._check(tokens)
-        return tokens
+        return self._prompts.of_chat(messages)
 
     def tokens_of(self, prompt: Prompt) -> list[int]:
         """Return the tokens of a prompt; raises `UserError` if it cannot be continued."""
-        if isinstance(prompt, str):
-            if self._vocabulary is None:
-                raise UserError(
-                    f"{self.plan.folder}: has no tokenizer.json, expected --tokenizer FILE, or "
-                    "tokens for a prompt"
-                )
-            self._check_beginning(self._vocabulary, prompt)
-            prompt = self._vocabulary.tokens(prompt) if prompt else []
-        self._check(prompt)
-        return [int(token) for token in prompt]
-
-    def _check_beginning(self, vocabulary: Vocabulary, text: str) -> None:
-        context = self._context
-        if context is not None and vocabulary.exceeds(text, context):
-            raise self._too_long(f"more, in {len(text)} characters")
-
-    def _too_long(self, found: str) -> UserError:
-        context = self._context
-        sources = {self._decoder.context: "plan", self._decoder.entry["context"]: "model"}
-        source = sources.get(context, "session")
-        return UserError(
-            f"prompt: expected fewer tokens than the {source}'s context of {context}, got: {found}"
-        )
-
-    def _check(self, tokens: Sequence[int]) -> None:
-        if not len(tokens):
-            raise UserError("prompt: is empty, expected at least one token")
-        context, size = self._context, self._decoder.scores.shape[2]
-        if context is not None and len(tokens) >= context:
-            raise self._too_long(str(len(tokens)))
-        for token in tokens:
-            if token < 0 or (isinstance(size, int) and token >= size):
-                raise UserError(f"prompt: expected tokens from 0 to {size} - 1, got: {token}")
+        return self._prompts.of(prompt)
 
     def _texts(
         self,
@@ -313,13 +262,3 @@ class TextSession(Closing):
             }
             texts.append((message, Writer(number, limit, stream, StopTexts(stop), end)))
         return texts
-
-
-def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    """Return prompts as a list, even a single prompt."""
-    if isinstance(prompts, str):
-        return [prompts]
-    items = list(prompts)
-    if items and all(isinstance(item, int | np.integer) for item in items):
-        return [items]  # type: ignore[list-item]
-    return items or [[]]  # type: ignore[return-value]
