@@ -130,6 +130,11 @@ def _save(path, g, ends, shared, size, *, positions, mask):
 
 def greedy(path, prompt, count):
     """Return the ``count`` likeliest tokens after a ``prompt``, of one device and no cache kept."""
+    return continued(path, prompt, count, lambda scores, _: int(scores.argmax()))
+
+
+def continued(path, prompt, count, choose):
+    """Return ``count`` tokens that ``choose`` picks by the scores and the tokens so far."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
@@ -145,5 +150,5 @@ def greedy(path, prompt, count):
                 _, shared, _, size = tensor.shape
                 dtype = np.int8 if tensor.type == "tensor(int8)" else np.float32
                 feeds[tensor.name] = np.zeros((1, shared, 0, size), dtype)
-        tokens.append(int(session.run(["logits"], feeds)[0][0, -1].argmax()))
+        tokens.append(choose(session.run(["logits"], feeds)[0][0, -1], tokens))
     return tokens[len(prompt) :]

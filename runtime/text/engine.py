@@ -15,6 +15,7 @@ import numpy as np
 from tensoropt.runtime.pool.pool import Pool
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.messages import Message
+from tensoropt.runtime.text.sampling import NO_TOKEN, Likely
 from tensoropt.runtime.text.stopping import StopTexts
 from tensoropt.runtime.text.tokens import TextOf
 
@@ -27,13 +28,14 @@ class Piece:
 
     ``text`` is the new final text; it may be empty, because a character may take several tokens.
     ``finish`` is set on the last piece: "stop" at a stop text or an end token, "length" at the
-    limit.
+    limit. ``likely`` has the logarithms of probabilities, if they were requested.
     """
 
     number: int
     token: int
     text: str
     finish: str | None = None
+    likely: Likely | None = None
 
 
 Deliver = Callable[[Piece | BaseException | None], None]
@@ -42,23 +44,28 @@ Deliver = Callable[[Piece | BaseException | None], None]
 
 @dataclass
 class Writer:
-    """Creates the pieces of the continuation of prompt ``number``, at most ``limit`` tokens."""
+    """Creates the pieces of the continuation of prompt ``number``, at most ``limit`` tokens.
+
+    ``tokens`` is the number of tokens of the prompt and its continuation.
+    """
 
     number: int
     limit: int
     stream: TextOf | None
     until: StopTexts
     end: Sequence[int]
+    tokens: int = 0
 
-    def add(self, token: int) -> Piece:
+    def add(self, token: int, likely: Likely | None = None) -> Piece:
         """Return the piece of the next token."""
         self.limit -= 1
+        self.tokens += 1
         ends = token in self.end
         text = "" if ends or self.stream is None else self.until.add(self.stream.add(token))
         finish = "stop" if ends or self.until.found else "length" if not self.limit else None
         if finish is not None and not self.until.found:
             text += self.until.rest()
-        return Piece(self.number, token, text, finish)
+        return Piece(self.number, token, text, finish, likely)
 
 
 @dataclass(eq=False)
@@ -100,6 +107,12 @@ class Engine:
     def waiting(self) -> int:
         """Number of texts that wait for a slot."""
         return max(0, len(self._texts) - len(self._admitted))
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens of the texts that ranks continue."""
+        with self._lock:
+            return sum(self._texts[key].writers[key].tokens for key in self._admitted)
 
     def submit(self, texts: Sequence[tuple[Message, Writer]], deliver: Deliver) -> Request:
         """Start to continue the texts of a request, each with its message to the ranks."""
@@ -182,8 +195,8 @@ class Engine:
         messages = self._pool.stream(asked, {"stop": self._flag})
         yield (yield from messages)[0]
 
-    def _deliver(self, chosen: Sequence[tuple[int, int | None]]) -> None:
-        for key, token in chosen:
+    def _deliver(self, chosen: Sequence[tuple[int, int | None, Likely | None]]) -> None:
+        for key, token, likely in chosen:
             with self._lock:
                 request = self._texts.get(key)
                 if request is None:  # dropped
@@ -194,7 +207,11 @@ class Engine:
                         request.waited_s = perf_counter() - request.submitted_s
                     continue
                 writer = request.writers[key]
-            piece = writer.add(token)
+            if token == NO_TOKEN:
+                self.cancel(request)
+                request.deliver(UserError("grammar: no token of the model can continue the text"))
+                continue
+            piece = writer.add(token, likely)
             request.deliver(piece)
             if piece.finish is not None:
                 self._end(key, request, is_stopped=writer.until.found)

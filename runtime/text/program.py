@@ -16,13 +16,16 @@ from tensoropt.runtime.support.messages import Message
 from tensoropt.runtime.text.decoder import Padding, decoder_of
 from tensoropt.runtime.text.feeding import Part, feed
 from tensoropt.runtime.text.rows import Rows
-from tensoropt.runtime.text.sampling import Sampler, Sampling
-from tensoropt.runtime.text.scheduling import Schedule, Text
+from tensoropt.runtime.text.sampling import Likely, Sampler, Sampling
+from tensoropt.runtime.text.scheduling import Choice, Schedule, Text
 from tensoropt.runtime.text.scoring import score_asked
 from tensoropt.runtime.text.shared_memory import SharedScores, reshard
 from tensoropt.runtime.text.steps import Caches, Steps
 
-__all__ = ["LEAST_PREFIX", "REPORT_S", "Texts", "open_program"]
+__all__ = ["LEAST_PREFIX", "REPORT_S", "Chosen", "Texts", "open_program"]
+
+Chosen = tuple[int, int | None, Likely | None]
+"""The key of a text, a token that was chosen for it, and the likeliest tokens."""
 
 REPORT_S = 0.005
 """Shortest interval between messages to the caller: waking it takes CPU time from a rank."""
@@ -45,9 +48,10 @@ class Texts:
     ``sampling``, the fields of a `Sampling`.
 
     Ranks take steps until all texts have ended, or the caller sets the only element of the array
-    ``stop``. They keep the texts that have not ended. Messages have the ``chosen`` tokens in pairs
-    of key and token, at most one message per `REPORT_S`; the answer has the rest. A pair without a
-    token reports that the text was admitted. They also count ``proposed`` and ``accepted`` tokens.
+    ``stop``. They keep the texts that have not ended. Messages have the ``chosen`` tokens, each
+    with the key of its text and the likeliest tokens, at most one message per `REPORT_S`; the
+    answer has the rest. A key without a token reports that the text was admitted. They also count
+    ``proposed`` and ``accepted`` tokens.
 
     Options: at most ``slots`` texts are continued together, and between two steps of the batch at
     most ``step_tokens`` tokens of prompts are read, or the fewest that the plan can read. None sets
@@ -88,7 +92,7 @@ class Texts:
     def _answer(self, request: Request) -> Reply:
         self._change(request)
         self._flag, self._is_stopped = request.arrays["stop"], False
-        pending: list[tuple[int, int | None]] = []
+        pending: list[Chosen] = []
         reported_at = 0.0
         self._proposed = self._accepted = 0
         while not (self._schedule.is_empty or self._is_stopped):
@@ -102,7 +106,7 @@ class Texts:
             self._steps.release()
         return Reply(self._report(pending))
 
-    def _report(self, chosen: list[tuple[int, int | None]]) -> Message:
+    def _report(self, chosen: list[Chosen]) -> Message:
         """Return a message of the chosen tokens, and of the proposed tokens since the last one."""
         proposed, self._proposed = self._proposed, 0
         accepted, self._accepted = self._accepted, 0
@@ -115,7 +119,8 @@ class Texts:
             self._prompt = None
         self._rows.keep(self._schedule.rows)
         for new in request.message["add"]:
-            prompt, sampler = new["prompt"], Sampler(Sampling(**new["sampling"]), new["number"])
+            prompt = new["prompt"]
+            sampler = Sampler(Sampling(**new["sampling"]), new["number"], prompt)
             self._schedule.add(
                 Text(
                     new["key"],
@@ -128,7 +133,7 @@ class Texts:
                 )
             )
 
-    def _read_prompts(self) -> Iterator[tuple[int, int | None]]:
+    def _read_prompts(self) -> Iterator[Chosen]:
         """Read prompts, up to the number of tokens that may delay the batch.
 
         Yields the admitted texts, and the first token of each text after its prompt.
@@ -143,11 +148,11 @@ class Texts:
                 if text is None:
                     return
                 self._copy_prefix(text)
-                yield text.key, None
+                yield text.key, None, None
             size, chosen = self._read_chunk(text, left)
             left = None if left is None else left - max(size, 1)
-            for token in chosen:
-                yield text.key, token
+            for token, likely in chosen:
+                yield text.key, token, likely
             if text.left == 1 or not size:
                 self._join(text)
             if self._is_stopped:
@@ -164,7 +169,7 @@ class Texts:
             text.read = found[1]
             self._prompt = self._steps, self._rows.copy(*found, text.room)
 
-    def _read_chunk(self, text: Text, most: int | None) -> tuple[int, list[int]]:
+    def _read_chunk(self, text: Text, most: int | None) -> tuple[int, list[Choice]]:
         """Read a part of a prompt. Return its size, 0 if the batch must read the rest.
 
         Also returns the token that is chosen after the prompt, if this is its end.
@@ -215,7 +220,7 @@ class Texts:
         self._reading.release()
         return found
 
-    def _continue_batch(self) -> Iterator[tuple[int, int]]:
+    def _continue_batch(self) -> Iterator[Chosen]:
         """Read the next token of each text of the batch, and yield the chosen tokens."""
         texts = self._schedule.rows
         if not texts or self._is_stopped:
@@ -228,8 +233,8 @@ class Texts:
             chosen = [*part.text.go_on(part.count, part.proposed, own)]
             self._proposed += len(part.proposed)
             self._accepted += max(0, len(chosen) - 1)
-            for token in chosen:
-                yield part.text.key, token
+            for token, likely in chosen:
+                yield part.text.key, token, likely
         if ended := {text.key for text in texts if text.has_ended}:
             self._schedule.drop(ended)
 

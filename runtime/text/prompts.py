@@ -99,9 +99,13 @@ class Prompts:
     def _check(self, tokens: Sequence[int]) -> None:
         if not len(tokens):
             raise UserError("prompt: is empty, expected at least one token")
-        context, size = self.context, self._decoder.scores.shape[2]
-        if context is not None and len(tokens) >= context:
+        if self.context is not None and len(tokens) >= self.context:
             raise self._too_long(str(len(tokens)))
+        self.check_tokens("prompt", tokens)
+
+    def check_tokens(self, name: str, tokens: Sequence[int]) -> None:
+        """Raise `UserError` for a token that the model does not have; ``name`` is their place."""
+        size = self._decoder.scores.shape[2]
         for token in tokens:
             if token < 0 or (isinstance(size, int) and token >= size):
-                raise UserError(f"prompt: expected tokens from 0 to {size} - 1, got: {token}")
+                raise UserError(f"{name}: expected tokens from 0 to {size} - 1, got: {token}")

@@ -2,20 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
 from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.text.adjusting import Adjustment
 
-__all__ = ["Sampler", "Sampling"]
+__all__ = [
+    "MOST_LIKELY",
+    "NO_TOKEN",
+    "Constraint",
+    "Likely",
+    "Sampler",
+    "Sampling",
+    "SamplingArguments",
+]
 
 Floats = npt.NDArray[np.floating[Any]]
 Tokens = npt.NDArray[np.intp]
 
+Likely = Sequence[tuple[int, float]]
+"""Tokens and the logarithms of their probabilities: the chosen token, then the likeliest ones."""
+
+NO_TOKEN = -1
+"""The choice if a constraint allows no token; it ends the text."""
+
+MOST_LIKELY = 20
+"""Most likeliest tokens that are reported with a token, as in OpenAI's API."""
+
 _FIRST = 256  # likeliest tokens that are sorted at first
+_LEAST = -9999.0  # reported for a probability of 0, as OpenAI does: JSON has no infinity
+_PENALTY = 2.0
+
+
+class SamplingArguments(TypedDict, total=False):
+    """The fields of `Sampling`, as keyword arguments."""
+
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    min_p: float
+    seed: int
+    presence_penalty: float
+    frequency_penalty: float
+    repetition_penalty: float
+    biases: Sequence[tuple[int, float]]
+    logprobs: int | None
+
+
+class Constraint(Protocol):
+    """Restricts each token of a text by the tokens before it."""
+
+    def allowed(self, size: int) -> npt.NDArray[np.bool_]:
+        """Return True for each of ``size`` tokens that may follow."""
+        ...
+
+    def take(self, token: int) -> None:
+        """Continue after a chosen token."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -23,15 +71,25 @@ class Sampling:
     """Sampling options.
 
     ``temperature`` 0 takes the likeliest token. Otherwise a token is sampled from the ``top_k``
-    likeliest tokens and the fewest tokens with a total probability of ``top_p``; a higher
-    temperature flattens the distribution. The samples of a sequence depend only on ``seed`` and
-    its number.
+    likeliest tokens and the fewest tokens with a total probability of ``top_p``, without those that
+    are less likely than ``min_p`` times the likeliest; a higher temperature flattens the
+    distribution. The samples of a sequence depend only on ``seed`` and its number.
+
+    Before that, scores change: ``biases`` (pairs of token and bias) are added, and penalties lower
+    the scores of earlier tokens, see `Adjustment`. ``logprobs`` is the number of likeliest tokens
+    to report with each token, by the model's own scores; None reports nothing.
     """
 
     temperature: float = 0.0
     top_k: int | None = None
     top_p: float | None = None
+    min_p: float = 0.0
     seed: int = 0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    biases: Sequence[tuple[int, float]] = ()
+    logprobs: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < np.inf:
@@ -40,27 +98,84 @@ class Sampling:
             raise UserError(f"top-k: expected at least 1, got: {self.top_k}")
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise UserError(f"top-p: expected above 0, at most 1, got: {self.top_p}")
+        if not 0 <= self.min_p <= 1:
+            raise UserError(f"min-p: expected 0 to 1, got: {self.min_p}")
         if self.seed < 0:
             raise UserError(f"seed: expected at least 0, got: {self.seed}")
+        self._check_penalties()
+        if self.logprobs is not None and not 0 <= self.logprobs <= MOST_LIKELY:
+            raise UserError(f"logprobs: expected 0 to {MOST_LIKELY}, got: {self.logprobs}")
+
+    def _check_penalties(self) -> None:
+        for name in ("presence", "frequency"):
+            penalty = getattr(self, f"{name}_penalty")
+            if not -_PENALTY <= penalty <= _PENALTY:
+                most = f"{-_PENALTY:g} to {_PENALTY:g}"
+                raise UserError(f"{name}-penalty: expected {most}, got: {penalty}")
+        if not 0 < self.repetition_penalty < np.inf:
+            got = self.repetition_penalty
+            raise UserError(f"repetition-penalty: expected above 0, got: {got}")
+        for token, bias in self.biases:
+            if not np.isfinite(bias):
+                raise UserError(f"biases: expected numbers, got: {bias} for token {token}")
 
 
 class Sampler:
-    """Chooses the tokens of the sequence with this ``number``."""
+    """Chooses the tokens of the sequence with this ``number``, which begins with ``prompt``."""
 
-    def __init__(self, sampling: Sampling, number: int) -> None:
-        self._how = sampling
+    def __init__(
+        self,
+        sampling: Sampling,
+        number: int,
+        prompt: Iterable[int] = (),
+        constraint: Constraint | None = None,
+    ) -> None:
+        self._how, self._constraint = sampling, constraint
         self._random = np.random.default_rng((sampling.seed, number))
+        self._adjustment = Adjustment(
+            prompt,
+            biases=sampling.biases,
+            presence=sampling.presence_penalty,
+            frequency=sampling.frequency_penalty,
+            repetition=sampling.repetition_penalty,
+        )
 
     def pick(self, scores: Floats) -> int:
-        """Return the next token from the ``scores`` of the vocabulary."""
-        if self._how.temperature == 0:
-            return int(scores.argmax())
-        scaled = scores.astype(np.float64)
+        """Return the next token from the ``scores`` of the vocabulary, or `NO_TOKEN`."""
+        if self._adjustment.is_needed:
+            scores = scores.astype(np.float64)
+            self._adjustment.apply(scores)
+        if self._constraint is not None:
+            allowed = self._constraint.allowed(len(scores))
+            if not allowed.any():
+                return NO_TOKEN
+            scores = np.where(allowed, scores, -np.inf)
+        token = int(scores.argmax()) if self._how.temperature == 0 else self._sample(scores)
+        self._adjustment.take(token)
+        if self._constraint is not None:
+            self._constraint.take(token)
+        return token
+
+    def likely(self, scores: Floats, token: int) -> Likely | None:
+        """Return a token and the likeliest tokens with their probabilities, if they are wanted."""
+        if self._how.logprobs is None:
+            return None
+        exact = scores.astype(np.float64)
+        exact -= exact.max()
+        exact -= np.log(np.exp(exact).sum())
+        tokens = [token, *_likeliest(exact, self._how.logprobs)]
+        found = np.nan_to_num(exact[tokens], nan=_LEAST, neginf=_LEAST)
+        return [(int(n), float(value)) for n, value in zip(tokens, found, strict=True)]
+
+    def _sample(self, scores: Floats) -> int:
+        scaled = scores.astype(np.float64, copy=False)
         likely = np.exp((scaled - scaled.max()) / self._how.temperature)
+        likely[likely < self._how.min_p] = 0.0
         tokens = self._candidates(likely)
         ends = (likely if tokens is None else likely[tokens]).cumsum()
-        place = int(np.searchsorted(ends, self._random.random() * ends[-1], side="right"))
-        place = min(place, len(ends) - 1)
+        # Below the end: the last tokens may be impossible.
+        point = min(self._random.random() * ends[-1], np.nextafter(ends[-1], 0.0))
+        place = int(np.searchsorted(ends, point, side="right"))
         return place if tokens is None else int(tokens[place])
 
     def _candidates(self, likely: Floats) -> Tokens | None:
@@ -81,6 +196,8 @@ class Sampler:
 
 def _likeliest(likely: Floats, count: int) -> Tokens:
     """Return the ``count`` likeliest tokens in order; the first of equal tokens come first."""
+    if not count:
+        return np.empty(0, np.intp)
     if count >= len(likely):
         return np.argsort(-likely, kind="stable")
     least = np.partition(likely, len(likely) - count)[len(likely) - count]

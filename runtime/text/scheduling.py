@@ -12,9 +12,12 @@ from dataclasses import dataclass, field
 
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.text.proposals import Proposals
-from tensoropt.runtime.text.sampling import Sampler
+from tensoropt.runtime.text.sampling import NO_TOKEN, Likely, Sampler
 
-__all__ = ["Schedule", "Text"]
+__all__ = ["Choice", "Schedule", "Text"]
+
+Choice = tuple[int, Likely | None]
+"""A chosen token, and the likeliest tokens if the text reports them."""
 
 
 @dataclass(eq=False)
@@ -22,8 +25,8 @@ class Text:
     """A text of a ``request``; ``key`` is its number for the caller.
 
     ``tokens`` are the ``prompt`` tokens of the prompt, then the chosen ones, at most ``room``
-    together. Caches have the first ``read`` of them. A chosen token of ``end`` ends the text.
-    ``proposals`` proposes next tokens.
+    together. Caches have the first ``read`` of them. A chosen token of ``end`` ends the text, and
+    so does `NO_TOKEN`. ``proposals`` proposes next tokens.
     """
 
     key: int
@@ -41,18 +44,21 @@ class Text:
         """Number of tokens that are not in the caches."""
         return len(self.tokens) - self.read
 
-    def choose(self, scores: Array) -> int:
-        """Add and return the token that the sampler picks by the ``scores`` of all tokens."""
+    def choose(self, scores: Array) -> Choice:
+        """Add and return the token that the sampler picks by the ``scores`` of all tokens.
+
+        Also returns the likeliest tokens, if the text reports them.
+        """
         token = self.sampler.pick(scores)
         self.tokens.append(token)
-        return token
+        return token, None if token == NO_TOKEN else self.sampler.likely(scores, token)
 
     def propose(self, most: int) -> list[int]:
         """Return at most ``most`` tokens that may follow and precede another one."""
         return self.proposals.propose(self.tokens, min(most, self.room - len(self.tokens) - 1))
 
-    def go_on(self, count: int, proposed: Sequence[int], scores: Array) -> Iterator[int]:
-        """Note that ``count`` tokens were read, and yield the tokens that are chosen after them.
+    def go_on(self, count: int, proposed: Sequence[int], scores: Array) -> Iterator[Choice]:
+        """Note that ``count`` tokens were read, and yield what `choose` returns after them.
 
         ``scores`` are those after the last of them, and after each ``proposed`` token. They are
         valid up to the first proposed token that is not chosen.
@@ -61,8 +67,8 @@ class Text:
         if self.left:
             return
         for after, proposal in zip(scores, (*proposed, None), strict=True):
-            token = self.choose(after)
-            yield token
+            token, likely = self.choose(after)
+            yield token, likely
             if token != proposal or self.has_ended:
                 return
             self.read += 1
@@ -71,7 +77,8 @@ class Text:
     def has_ended(self) -> bool:
         """True if tokens were chosen, and none may follow."""
         is_full = len(self.tokens) >= self.room
-        return len(self.tokens) > self.prompt and (is_full or self.tokens[-1] in self.end)
+        is_last = self.tokens[-1] in self.end or self.tokens[-1] == NO_TOKEN
+        return len(self.tokens) > self.prompt and (is_full or is_last)
 
 
 class Schedule:

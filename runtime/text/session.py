@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 from tensoropt.runtime.plan.plan import Plan, check_dims
 from tensoropt.runtime.pool.pool import GRACE_S, Pool, check_unchanged, start
@@ -19,22 +19,20 @@ from tensoropt.runtime.text.decoder import check_proposals, check_reader, check_
 from tensoropt.runtime.text.engine import Deliver, Engine, Piece, Request, Stream, Writer
 from tensoropt.runtime.text.limits import MAX_TOKENS, SLOTS, SPECULATE
 from tensoropt.runtime.text.prompts import Prompt, Prompts, list_prompts
-from tensoropt.runtime.text.sampling import Sampling
+from tensoropt.runtime.text.sampling import Sampling, SamplingArguments
 from tensoropt.runtime.text.stopping import StopTexts
 from tensoropt.runtime.text.tokens import Vocabulary, find_tokenizer
 
 __all__ = ["Continuation", "How", "Piece", "Prompt", "TextSession"]
 
 
-class How(TypedDict, total=False):
+class How(SamplingArguments, total=False):
     """Options of a continuation, see `TextSession.stream`."""
 
     max_tokens: int
     stop: Sequence[str]
-    temperature: float
-    top_k: int | None
-    top_p: float | None
-    seed: int
+    stop_tokens: Sequence[int]
+    ignores_end: bool
 
 
 @dataclass(frozen=True)
@@ -139,6 +137,11 @@ class TextSession(Closing):
         return self._engine.accepted
 
     @property
+    def cache_use(self) -> float | None:
+        """Fraction of the tokens that caches may have, None without a context."""
+        return None if self._context is None else self._engine.tokens / (self.slots * self._context)
+
+    @property
     def is_alive(self) -> bool:
         """True if all ranks are running."""
         return self._pool.is_alive
@@ -186,10 +189,11 @@ class TextSession(Closing):
     def stream(self, prompts: Prompt | Sequence[Prompt], **how: Unpack[How]) -> Stream:
         """Return an iterator over the tokens of all continuations, while ranks generate them.
 
-        ``temperature``, ``top_k``, ``top_p`` and ``seed`` are fields of `Sampling`: tokens are
-        sampled unless ``temperature`` is 0. A text ends before any text of ``stop``, or after
-        ``max_tokens`` tokens. Close the iterator, in any thread, to drop the texts after the
-        current step; ranks continue them even if nobody reads the pieces.
+        The fields of `Sampling` are options: tokens are sampled unless ``temperature`` is 0. A text
+        ends before any text of ``stop``, after any of ``stop_tokens`` or of the model's end tokens,
+        unless ``ignores_end``, or after ``max_tokens`` tokens. Close the iterator, in any thread,
+        to drop the texts after the current step; ranks continue them even if nobody reads the
+        pieces.
 
         Raises `UserError` immediately for a prompt that is empty or exceeds the model's context.
         """
@@ -236,18 +240,19 @@ class TextSession(Closing):
         *,
         max_tokens: int = MAX_TOKENS,
         stop: Sequence[str] = (),
-        temperature: float = 0.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        seed: int = 0,
+        stop_tokens: Sequence[int] = (),
+        ignores_end: bool = False,
+        **sampling: Unpack[SamplingArguments],
     ) -> list[tuple[Message, Writer]]:
         """Return the texts of a request, for the engine. Raises `UserError`."""
         if max_tokens < 1:
             raise UserError(f"max-tokens: expected at least 1, got: {max_tokens}")
         if stop and self._vocabulary is None:
             raise UserError("stop: expected a tokenizer to find stop texts")
-        sampling = asdict(Sampling(temperature, top_k, top_p, seed))
-        end, texts = self._decoder.entry["end"], []
+        chosen = Sampling(**sampling)
+        self._prompts.check_tokens("biases", [token for token, _ in chosen.biases])
+        own = [] if ignores_end else self._decoder.entry["end"]
+        end, texts = [*own, *stop_tokens], []
         for number, prompt in enumerate(prompts):
             limit = max_tokens
             if self._context is not None:
@@ -258,7 +263,8 @@ class TextSession(Closing):
                 "room": len(prompt) + limit,
                 "end": end,
                 "number": number,
-                "sampling": sampling,
+                "sampling": asdict(chosen),
             }
-            texts.append((message, Writer(number, limit, stream, StopTexts(stop), end)))
+            writer = Writer(number, limit, stream, StopTexts(stop), end, tokens=len(prompt))
+            texts.append((message, writer))
         return texts

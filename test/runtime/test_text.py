@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from handmade_decoder import VOCABULARY, greedy, write_decoder
+from handmade_decoder import VOCABULARY, continued, greedy, write_decoder
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,7 +21,7 @@ from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.support.errors import RankFailedError, UserError
 from tensoropt.runtime.text.decoder import decoder_of
 from tensoropt.runtime.text.limits import MAX_TOKENS
-from tensoropt.runtime.text.sampling import Sampler, Sampling
+from tensoropt.runtime.text.sampling import Floats
 from tensoropt.runtime.text.session import TextSession
 from tensoropt.runtime.text.stopping import StopTexts
 from tensoropt.runtime.text.tokens import Vocabulary
@@ -124,6 +124,40 @@ def test_drawn_tokens_follow_the_seed(started: tuple[Path, TextSession]) -> None
     )
     assert one == same
     assert one != other
+
+
+def test_penalties_biases_and_likelihoods(started: tuple[Path, TextSession]) -> None:
+    """Every rank changes the scores, and takes the tokens of one device that does the same."""
+    model, session = started
+    found = []
+
+    def choose(scores: Floats, tokens: list[int]) -> int:
+        found.append(scores - np.log(np.exp(scores).sum()))
+        scores = scores.copy()
+        scores[7] += 1.5
+        for token in {*tokens}:
+            scores[token] *= 1.1 if scores[token] < 0 else 1 / 1.1
+            times = tokens[len(PROMPTS[0]) :].count(token)
+            scores[token] -= 0.4 * times + 0.3 * (times > 0)
+        return int(scores.argmax())
+
+    how = {"presence_penalty": 0.3, "frequency_penalty": 0.4, "repetition_penalty": 1.1}
+    stream = session.stream(PROMPTS[0], max_tokens=20, biases=[(7, 1.5)], logprobs=2, **how)
+    pieces = list(stream)
+    tokens = continued(model, PROMPTS[0], 20, choose)
+    assert [piece.token for piece in pieces] == tokens != greedy(model, PROMPTS[0], 20)
+    for piece, exact in zip(pieces, found, strict=True):
+        likeliest = [piece.token, *np.argsort(-exact, kind="stable")[:2]]
+        assert [token for token, _ in piece.likely] == likeliest
+        assert [value for _, value in piece.likely] == pytest.approx(exact[likeliest], abs=1e-4)
+
+
+def test_ends_are_chosen_by_a_request(started: tuple[Path, TextSession]) -> None:
+    model, session = started
+    tokens = greedy(model, PROMPTS[0], 8)
+    (found,) = session.generate(PROMPTS[0], max_tokens=8, stop_tokens=[tokens[3]])
+    assert list(found.tokens) == tokens[: tokens.index(tokens[3]) + 1]
+    assert found.finish == "stop"
 
 
 def test_the_context_is_the_end(started: tuple[Path, TextSession]) -> None:
@@ -246,51 +280,6 @@ def test_a_plan_without_caches(plan: Path, capsys: pytest.CaptureFixture[str]) -
 def test_flags(flags: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_plan(["plan", *flags]) == 1
     assert why in capsys.readouterr().err
-
-
-def test_sampling_keeps_to_the_likeliest() -> None:
-    scores = np.log(np.array([[0.5, 0.3, 0.15, 0.05]] * 2000, np.float32))
-    for how, kept in (
-        (Sampling(1.0), {0, 1, 2, 3}),
-        (Sampling(1.0, top_k=2), {0, 1}),
-        (Sampling(1.0, top_p=0.79), {0, 1}),
-        (Sampling(1.0, top_p=0.81), {0, 1, 2}),
-        (Sampling(1e-3), {0}),
-        (Sampling(), {0}),
-    ):
-        assert {Sampler(how, number).pick(row) for number, row in enumerate(scores)} == kept
-
-
-@given(st.integers(2, 3000), st.floats(0.01, 0.99), st.none() | st.integers(1, 40))
-def test_sampling_from_the_fewest_tokens(count: int, top_p: float, top_k: int | None) -> None:
-    """A large vocabulary is not sorted whole; the tokens are those of the sorted one."""
-    scores = np.random.default_rng(count).normal(0, 2, count).astype(np.float32)
-    order = np.argsort(-scores, kind="stable")[:top_k]
-    likely = np.exp(scores[order].astype(np.float64))
-    fewest = int(np.searchsorted((likely / likely.sum()).cumsum(), top_p)) + 1
-    sampler = Sampler(Sampling(1.0, top_k, top_p), 0)
-    tokens = sampler._candidates(np.exp(scores.astype(np.float64)))
-    assert tokens is not None
-    assert abs(len(tokens) - min(fewest, len(order))) <= 1  # a sum that rounds
-    assert list(tokens) == list(order[: len(tokens)])
-    assert sampler.pick(scores) in tokens
-
-
-def test_sampling_draws_by_probability() -> None:
-    scores = np.log(np.array([[0.6, 0.4]] * 4000, np.float32))
-    drawn = [Sampler(Sampling(1.0, seed=1), n).pick(row) for n, row in enumerate(scores)]
-    assert 0.37 < np.mean(drawn) < 0.43
-    warm = [Sampler(Sampling(0.5, seed=1), n).pick(row) for n, row in enumerate(scores)]
-    # 0.36 to 0.16
-    assert 0.27 < np.mean(warm) < 0.35
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"temperature": -1.0}, {"top_k": 0}, {"top_p": 0.0}, {"top_p": 1.5}, {"seed": -1}]
-)
-def test_sampling_that_is_refused(wrong) -> None:
-    with pytest.raises(UserError, match="expected"):
-        Sampling(**wrong)
 
 
 @given(st.lists(st.text("ab", max_size=3)), st.lists(st.text("ab", min_size=1), max_size=2))

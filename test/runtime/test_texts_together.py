@@ -166,7 +166,9 @@ def test_a_prefix_is_read_once(family: tuple[Path, Path], monkeypatch: pytest.Mo
         chosen: list[tuple[int, int | None]] = []
         deliver = session._engine._deliver
         monkeypatch.setattr(
-            session._engine, "_deliver", lambda pairs: chosen.extend(pairs) or deliver(pairs)
+            session._engine,
+            "_deliver",
+            lambda all_: chosen.extend(one[:2] for one in all_) or deliver(all_),
         )
         found = session.generate(prompts, max_tokens=8)
     assert [list(one.tokens) for one in found] == [alone(model, p)[:8] for p in prompts]
@@ -185,7 +187,9 @@ def test_a_long_prompt_delays_others_by_a_part(
         chosen: list[tuple[int, int | None]] = []
         deliver = session._engine._deliver
         monkeypatch.setattr(
-            session._engine, "_deliver", lambda pairs: chosen.extend(pairs) or deliver(pairs)
+            session._engine,
+            "_deliver",
+            lambda all_: chosen.extend(one[:2] for one in all_) or deliver(all_),
         )
         session.generate([[1], [2] * 30], max_tokens=20)
     (short, _), (long, _) = (pair for pair in chosen if pair[1] is None)
