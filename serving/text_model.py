@@ -69,6 +69,14 @@ class TextModel:
         """Return the tokens of a chat; raises `RefusedError`."""
         return await _checked(self._session.tokens_of_chat, messages)
 
+    def text_of(self, tokens: Sequence[int]) -> str:
+        """Return the text of tokens."""
+        return self._session.text_of(tokens)
+
+    def text_of_token(self, token: int) -> str:
+        """Return the text of one token."""
+        return self.text_of([token])
+
     def room(self, tokens: Sequence[int]) -> int:
         """Return the default limit of new tokens after these."""
         return self._session.room(tokens)

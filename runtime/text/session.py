@@ -234,6 +234,12 @@ class TextSession(Closing):
         """Return the tokens of a prompt; raises `UserError` if it cannot be continued."""
         return self._prompts.of(prompt)
 
+    def text_of(self, tokens: Sequence[int]) -> str:
+        """Return the text of tokens, or their numbers without a tokenizer."""
+        if self._vocabulary is None:
+            return "".join(f" {token}" for token in tokens)
+        return self._vocabulary.text_of(tokens)
+
     def _texts(
         self,
         prompts: Sequence[Sequence[int]],

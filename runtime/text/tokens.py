@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +64,16 @@ class Vocabulary:
                 return True
             size *= 2
         return False
+
+    def text_of(self, tokens: Sequence[int]) -> str:
+        """Return the text of tokens within a text, with special tokens.
+
+        Some decoders drop the space before the first token, so another token precedes them.
+        """
+        before = self.tokens("a", is_begun=True)
+        start = self._tokenizer.decode(before, skip_special_tokens=False)
+        text: str = self._tokenizer.decode([*before, *tokens], skip_special_tokens=False)
+        return text[len(start) :]
 
     def stream(self) -> TextOf:
         """Return an incremental decoder."""

@@ -88,8 +88,7 @@ def _serve(
     from tensoropt.serving.http.body import Bodies
     from tensoropt.serving.log import set_up
     from tensoropt.serving.metrics import Metrics
-    from tensoropt.serving.openai.chats import chat_routes
-    from tensoropt.serving.openai.completions import completion_routes
+    from tensoropt.serving.openai.routes import openai_routes
     from tensoropt.serving.opening import Opener
     from tensoropt.serving.server import serve
     from tensoropt.serving.service import Service
@@ -121,8 +120,7 @@ def _serve(
         most = arguments.max_body << 20  # from MiB
         together = None if arguments.max_bodies is None else arguments.max_bodies << 20
         bodies = Bodies(most, together, SideProcess(most, arguments.timeout))
-        how = bodies, arguments.timeout
-        routes = [completion_routes(texts, *how), chat_routes(texts, *how)] if texts else []
+        routes = openai_routes(texts, bodies, arguments.timeout)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(serve(service, listener, options, bodies, routes, opener.reopen))
     return 0

@@ -6,7 +6,7 @@ import json
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, ClassVar
 
@@ -16,16 +16,30 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from tensoropt.runtime.text.session import Piece
 from tensoropt.serving.log import note
 from tensoropt.serving.openai.errors import error_body
+from tensoropt.serving.openai.logprobs import mean_logprob
 from tensoropt.serving.protocol.refusals import RefusedError
 from tensoropt.serving.text_model import TextModel
 
-__all__ = ["Answer"]
+__all__ = ["Answer", "Choice"]
+
+
+class Choice(ABC):
+    """One of the texts of an answer, in the protocol's form; it is either whole or in parts."""
+
+    @abstractmethod
+    def whole(self, pieces: Sequence[Piece]) -> dict[str, Any]:
+        """Return the choice of all pieces of a text, without its index."""
+
+    @abstractmethod
+    def parts(self, piece: Piece) -> Iterator[dict[str, Any]]:
+        """Yield the parts to stream after the next piece, without their index."""
 
 
 class Answer(ABC):
-    """The continuation of ``prompts``, whole or streamed.
+    """The continuations of ``prompts``, each ``count`` times, whole or streamed.
 
-    ``options`` are the keyword arguments of `TextSession.stream`.
+    ``options`` are the keyword arguments of `TextSession.stream`. Of ``best_of`` continuations of a
+    prompt, the answer has the ``count`` likeliest.
     """
 
     prefix: ClassVar[str]
@@ -35,36 +49,37 @@ class Answer(ABC):
     def __init__(
         self,
         model: TextModel,
-        prompts: list[list[int]],
+        prompts: Sequence[list[int]],
         options: Mapping[str, Any],
         *,
+        count: int = 1,
+        best_of: int | None = None,
         has_usage: bool = False,
     ) -> None:
         self._model, self._prompts, self._options = model, prompts, options
+        self._count, self._tries = count, best_of or count
         self._has_usage = has_usage
         self._facts = {"created": int(time.time()), "model": model.name}
         self._id = f"{self.prefix}-{uuid.uuid4().hex}"
 
     @abstractmethod
-    def choice(self, number: int, text: str, finish: str | None) -> dict[str, Any]:
-        """Return the whole text of one prompt in the protocol's form."""
-
-    @abstractmethod
-    def part(self, piece: Piece, *, is_first: bool) -> dict[str, Any]:
-        """Return a piece in the protocol's form."""
+    def choice(self, prompt: int) -> Choice:
+        """Return a new choice, of the prompt with this number."""
 
     async def whole(self) -> Response:
         """Return the answer when it is complete; raises `RefusedError`."""
-        texts, finish = [""] * len(self._prompts), [""] * len(self._prompts)
-        count = 0
+        texts: list[list[Piece]] = [[] for _ in range(len(self._prompts) * self._tries)]
         async with aclosing(self._pieces()) as pieces:
             async for piece in pieces:
-                texts[piece.number] += piece.text
-                finish[piece.number] = piece.finish or ""
-                count += 1
-        choices = [self.choice(n, text, finish[n]) for n, text in enumerate(texts)]
-        head = self._head(self.whole_kind)
-        return JSONResponse({**head, "choices": choices, "usage": self._usage(count)})
+                texts[piece.number].append(piece)
+        kept = [
+            self.choice(prompt).whole(text)
+            for prompt in range(len(self._prompts))
+            for text in self._best(texts[prompt * self._tries : (prompt + 1) * self._tries])
+        ]
+        choices = [{"index": index, **choice} for index, choice in enumerate(kept)]
+        usage = self._usage(sum(map(len, texts)))
+        return JSONResponse({**self._head(self.whole_kind), "choices": choices, "usage": usage})
 
     async def streamed(self) -> Response:
         """Return the answer as server-sent events, once its first piece is ready."""
@@ -72,8 +87,14 @@ class Answer(ABC):
         first = await anext(pieces)
         return StreamingResponse(self._events(first, pieces), media_type="text/event-stream")
 
+    def _best(self, texts: list[list[Piece]]) -> list[list[Piece]]:
+        if len(texts) == self._count:
+            return texts
+        return sorted(texts, key=mean_logprob, reverse=True)[: self._count]
+
     def _pieces(self) -> AsyncGenerator[Piece, None]:
-        return self._model.pieces(self._prompts, **self._options)
+        prompts = [prompt for prompt in self._prompts for _ in range(self._tries)]
+        return self._model.pieces(prompts, **self._options)
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {"id": self._id, "object": kind, **self._facts}
@@ -86,17 +107,18 @@ class Answer(ABC):
     async def _events(
         self, first: Piece, pieces: AsyncGenerator[Piece, None]
     ) -> AsyncIterator[str]:
-        count = 1
-        async with aclosing(pieces):
-            yield self._event([self.part(first, is_first=True)])
-            try:
-                async for piece in pieces:
+        count = 0
+        choices = [self.choice(n // self._tries) for n in range(len(self._prompts) * self._tries)]
+        try:
+            async with aclosing(_chained(first, pieces)) as chained:
+                async for piece in chained:
                     count += 1
-                    yield self._event([self.part(piece, is_first=False)])
-            except RefusedError as error:
-                note(error)
-                yield _line(error_body(error))
-                return
+                    for part in choices[piece.number].parts(piece):
+                        yield self._event([{"index": piece.number, **part}])
+        except RefusedError as error:
+            note(error)
+            yield _line(error_body(error))
+            return
         if self._has_usage:
             yield self._event([], self._usage(count))
         yield "data: [DONE]\n\n"
@@ -104,6 +126,15 @@ class Answer(ABC):
     def _event(self, choices: list[dict[str, Any]], usage: dict[str, int] | None = None) -> str:
         head = self._head(self.part_kind)
         return _line({**head, "choices": choices, **({"usage": usage} if self._has_usage else {})})
+
+
+async def _chained(
+    first: Piece, pieces: AsyncGenerator[Piece, None]
+) -> AsyncGenerator[Piece, None]:
+    async with aclosing(pieces):
+        yield first
+        async for piece in pieces:
+            yield piece
 
 
 def _line(facts: dict[str, Any]) -> str:

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from tensoropt.runtime.text.sampling import MOST_LIKELY
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
 
-__all__ = ["Asked", "Given", "StreamOptions"]
+__all__ = ["MOST_LOGPROBS", "Asked", "Given"]
+
+MOST_LOGPROBS = MOST_LIKELY
+"""Most likeliest tokens that a request may ask for."""
+
+_MOST_STOPS = 64
+_MOST_BIASES = 1024
+_Bias = Annotated[float, Field(ge=-100, le=100)]
+_Token = Annotated[str, Field(pattern=r"^\d{1,9}$")]
+_Stop = Annotated[str, Field(min_length=1)]
 
 
 class Given(BaseModel):
@@ -25,6 +35,16 @@ class Given(BaseModel):
             return given
         return {name: value for name, value in given.items() if value is not None}
 
+    @classmethod
+    def parse(cls, body: bytearray) -> Self:
+        """Parse a body; raises `RefusedError`."""
+        try:
+            return cls.model_validate_json(bytes(body))
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"])) or "body"
+            raise RefusedError(Reason.INVALID, f"{where}: {first['msg']}") from None
+
 
 class StreamOptions(Given):
     """Options of a streamed answer."""
@@ -37,18 +57,22 @@ class Asked(Given):
     """A request for text, with sampling options. Values that are not implemented are refused."""
 
     model: str
+    n: int = Field(1, ge=1)
     temperature: float = Field(1.0, ge=0, le=2)
     top_p: float = Field(1.0, gt=0, le=1)
-    top_k: int | None = Field(None, ge=1)
+    top_k: int = Field(0, ge=-1)
+    min_p: float = Field(0.0, ge=0, le=1)
     seed: int | None = Field(None, ge=-(1 << 63), lt=1 << 64)
-    stop: str | list[str] | None = None
+    presence_penalty: float = Field(0.0, ge=-2, le=2)
+    frequency_penalty: float = Field(0.0, ge=-2, le=2)
+    repetition_penalty: float = Field(1.0, gt=0, le=2)
+    logit_bias: dict[_Token, _Bias] = Field({}, max_length=_MOST_BIASES)
+    stop: _Stop | Annotated[list[_Stop], Field(max_length=_MOST_STOPS)] = []
+    stop_token_ids: list[Annotated[int, Field(ge=0)]] = Field([], max_length=_MOST_STOPS)
+    ignore_eos: bool = False
     stream: bool = False
     stream_options: StreamOptions | None = None
     user: str | None = None
-    n: Literal[1] = 1
-    presence_penalty: float = Field(0.0, ge=0, le=0)
-    frequency_penalty: float = Field(0.0, ge=0, le=0)
-    logit_bias: dict[str, float] = Field({}, max_length=0)
 
     @model_validator(mode="after")
     def has_options_of_streams(self) -> Self:
@@ -62,19 +86,17 @@ class Asked(Given):
         """True if a stream ends with the token counts."""
         return self.stream_options is not None and self.stream_options.include_usage
 
-    @classmethod
-    def parse(cls, body: bytearray) -> Self:
-        """Parse a body; raises `RefusedError`."""
-        try:
-            return cls.model_validate_json(bytes(body))
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(map(str, first["loc"])) or "body"
-            raise RefusedError(Reason.INVALID, f"{where}: {first['msg']}") from None
-
     def options(self, max_tokens: int) -> dict[str, Any]:
         """Return the keyword arguments of `TextSession.stream`."""
-        stops = [self.stop] if isinstance(self.stop, str) else self.stop or []
-        seed = uuid.uuid4().int >> 64 if self.seed is None else self.seed % (1 << 64)
-        sampling = self.model_dump(include={"temperature", "top_p", "top_k"})
-        return {**sampling, "max_tokens": max_tokens, "stop": stops, "seed": seed}
+        plain = {"temperature", "top_p", "min_p"}
+        penalties = {"presence_penalty", "frequency_penalty", "repetition_penalty"}
+        return {
+            **self.model_dump(include=plain | penalties),
+            "top_k": self.top_k if self.top_k > 0 else None,
+            "seed": uuid.uuid4().int >> 64 if self.seed is None else self.seed % (1 << 64),
+            "biases": [(int(token), bias) for token, bias in self.logit_bias.items()],
+            "stop": [self.stop] if isinstance(self.stop, str) else self.stop,
+            "stop_tokens": self.stop_token_ids,
+            "ignores_end": self.ignore_eos,
+            "max_tokens": max_tokens,
+        }

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, Self
 
 from fastapi import APIRouter, Request, Response
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from tensoropt.runtime.text.session import Piece
 from tensoropt.serving.http.body import Bodies, Body
-from tensoropt.serving.openai.answers import Answer
-from tensoropt.serving.openai.asked import Asked, Given
-from tensoropt.serving.openai.responding import find_model, respond
+from tensoropt.serving.openai.answers import Answer, Choice
+from tensoropt.serving.openai.asked import MOST_LOGPROBS, Asked, Given
+from tensoropt.serving.openai.logprobs import TextOf, chat_logprobs
+from tensoropt.serving.openai.responding import check_texts, find_model, respond
 from tensoropt.serving.text_model import TextModel
 
 __all__ = ["chat_routes"]
@@ -69,8 +70,8 @@ class AskedChat(Asked):
     messages: list[Message] = Field(min_length=1, max_length=_MOST_MESSAGES)
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)
-    logprobs: Literal[False] = False
-    top_logprobs: Literal[0] = 0
+    logprobs: bool = False
+    top_logprobs: int = Field(0, ge=0, le=MOST_LOGPROBS)
     response_format: TextFormat | None = None
     modalities: list[Literal["text"]] | None = None
     tools: _Nothing
@@ -87,20 +88,54 @@ class AskedChat(Asked):
     prompt_cache_key: str = ""
     prompt_cache_retention: str = ""
 
+    @model_validator(mode="after")
+    def has_logprobs(self) -> Self:
+        """Refuse the number of likeliest tokens without probabilities, as OpenAI does."""
+        if self.top_logprobs and not self.logprobs:
+            raise ValueError("top_logprobs: expected logprobs to be true")
+        return self
+
+    def options(self, max_tokens: int) -> dict[str, Any]:
+        """Return the keyword arguments of `TextSession.stream`."""
+        logprobs = self.top_logprobs if self.logprobs else None
+        return {**super().options(max_tokens), "logprobs": logprobs}
+
+
+class ChatChoice(Choice):
+    """An answer in a chat."""
+
+    def __init__(self, text_of: TextOf | None) -> None:
+        self._text_of = text_of
+        self._is_begun = False
+
+    def whole(self, pieces: Sequence[Piece]) -> dict[str, Any]:
+        text = "".join(piece.text for piece in pieces)
+        message = {"role": "assistant", "content": text, "refusal": None}
+        return {"message": message, **self._end(pieces)}
+
+    def parts(self, piece: Piece) -> Iterator[dict[str, Any]]:
+        role = {} if self._is_begun else {"role": "assistant"}
+        self._is_begun = True
+        yield {"delta": {**role, "content": piece.text}, **self._end([piece])}
+
+    def _end(self, pieces: Sequence[Piece]) -> dict[str, Any]:
+        logprobs = self._text_of and chat_logprobs(pieces, self._text_of)
+        return {"logprobs": logprobs, "finish_reason": pieces[-1].finish}
+
 
 class ChatAnswer(Answer):
-    """The answer in a chat, in the protocol's form."""
+    """The answers in a chat, in the protocol's form."""
 
     prefix, whole_kind, part_kind = "chatcmpl", "chat.completion", "chat.completion.chunk"
 
-    def choice(self, number: int, text: str, finish: str | None) -> dict[str, Any]:
-        message = {"role": "assistant", "content": text, "refusal": None}
-        return {"index": number, "message": message, "logprobs": None, "finish_reason": finish}
+    def __init__(self, model: TextModel, tokens: list[int], asked: AskedChat) -> None:
+        limit = asked.max_completion_tokens or asked.max_tokens or model.room(tokens)
+        options = asked.options(limit)
+        super().__init__(model, [tokens], options, count=asked.n, has_usage=asked.has_usage)
+        self._text_of = model.text_of_token if asked.logprobs else None
 
-    def part(self, piece: Piece, *, is_first: bool) -> dict[str, Any]:
-        delta = {**({"role": "assistant"} if is_first else {}), "content": piece.text}
-        finish = piece.finish
-        return {"index": piece.number, "delta": delta, "logprobs": None, "finish_reason": finish}
+    def choice(self, prompt: int) -> ChatChoice:
+        return ChatChoice(self._text_of)
 
 
 def chat_routes(models: Mapping[str, TextModel], bodies: Bodies, timeout_s: float) -> APIRouter:
@@ -111,11 +146,9 @@ def chat_routes(models: Mapping[str, TextModel], bodies: Bodies, timeout_s: floa
         asked = await body.parse(AskedChat.parse)
         model = find_model(models, asked.model)
         with model.refusals():
+            check_texts(model, 1, asked.n)
             tokens = await model.tokens_of_chat([message.plain() for message in asked.messages])
-        options = asked.options(
-            asked.max_completion_tokens or asked.max_tokens or model.room(tokens)
-        )
-        return ChatAnswer(model, [tokens], options, has_usage=asked.has_usage), asked.stream
+        return ChatAnswer(model, tokens, asked), asked.stream
 
     @router.post("/completions")
     async def complete(request: Request) -> Response:

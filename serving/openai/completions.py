@@ -1,21 +1,19 @@
-"""OpenAI's completions API: `/v1/completions` and `/v1/models`."""
+"""OpenAI's completions API: `/v1/completions`."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, Self
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tensoropt.runtime.text.session import Piece
 from tensoropt.serving.http.body import Bodies, Body
-from tensoropt.serving.openai.answers import Answer
-from tensoropt.serving.openai.asked import Asked
-from tensoropt.serving.openai.errors import error_response
-from tensoropt.serving.openai.responding import find_model, respond
+from tensoropt.serving.openai.answers import Answer, Choice
+from tensoropt.serving.openai.asked import MOST_LOGPROBS, Asked
+from tensoropt.serving.openai.logprobs import TextOf, completion_logprobs
+from tensoropt.serving.openai.responding import check_texts, find_model, respond
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
 from tensoropt.serving.text_model import TextModel
 
@@ -29,9 +27,26 @@ class AskedCompletion(Asked):
 
     prompt: str | _Tokens | list[str] | list[_Tokens]
     max_tokens: int = Field(16, ge=1)
-    best_of: Literal[1] = 1
-    echo: Literal[False] = False
+    best_of: int | None = Field(None, ge=1)
+    logprobs: int | None = Field(None, ge=0, le=MOST_LOGPROBS)
+    echo: bool = False
     suffix: Literal[""] = ""
+
+    @model_validator(mode="after")
+    def has_tries(self) -> Self:
+        """Refuse fewer tries than choices, and a stream of the best of several."""
+        if self.best_of is not None and self.best_of < self.n:
+            raise ValueError("best_of: expected at least n")
+        if self.stream and self.best_of not in (None, self.n):
+            raise ValueError("best_of: expected n, as a stream cannot wait for the best")
+        return self
+
+    @model_validator(mode="after")
+    def has_logprobs_of_the_answer(self) -> Self:
+        """Refuse the probabilities of a prompt."""
+        if self.echo and self.logprobs is not None:
+            raise ValueError("logprobs: expected none with echo, as the prompt has none")
+        return self
 
     @classmethod
     def parse_limited(cls, body: bytearray, most_prompts: int, most_tokens: int | None) -> Self:
@@ -55,43 +70,67 @@ class AskedCompletion(Asked):
         )
         return [self.prompt] if is_single else list(self.prompt)  # type: ignore[list-item, arg-type]
 
+    def options(self, max_tokens: int) -> dict[str, Any]:
+        """Return the keyword arguments of `TextSession.stream`."""
+        ranked = 0 if self.best_of not in (None, self.n) else None
+        logprobs = ranked if self.logprobs is None else self.logprobs
+        return {**super().options(max_tokens), "logprobs": logprobs}
+
 
 def _refused(expected: str, got: int) -> RefusedError:
     return RefusedError(Reason.INVALID, f"prompt: expected {expected}, got: {got}")
 
 
+class CompletionChoice(Choice):
+    """A completion; ``echo`` comes before its text."""
+
+    def __init__(self, echo: str, text_of: TextOf | None) -> None:
+        self._echo, self._text_of = echo, text_of
+        self._length = len(echo)
+
+    def whole(self, pieces: Sequence[Piece]) -> dict[str, Any]:
+        text = self._echo + "".join(piece.text for piece in pieces)
+        return self._described(text, pieces, 0)
+
+    def parts(self, piece: Piece) -> Iterator[dict[str, Any]]:
+        offset, self._length = self._length, self._length + len(piece.text)
+        text, self._echo = self._echo + piece.text, ""
+        yield self._described(text, [piece], offset)
+
+    def _described(self, text: str, pieces: Sequence[Piece], offset: int) -> dict[str, Any]:
+        logprobs = self._text_of and completion_logprobs(pieces, self._text_of, offset)
+        return {"text": text, "logprobs": logprobs, "finish_reason": pieces[-1].finish}
+
+
 class Completion(Answer):
-    """A completion in the protocol's form."""
+    """Completions in the protocol's form; ``echoes`` are the texts of the prompts, if wanted."""
 
     prefix, whole_kind, part_kind = "cmpl", "text_completion", "text_completion"
 
-    def choice(self, number: int, text: str, finish: str | None) -> dict[str, Any]:
-        return {"index": number, "text": text, "logprobs": None, "finish_reason": finish}
+    def __init__(
+        self, model: TextModel, prompts: Sequence[_Tokens], asked: AskedCompletion
+    ) -> None:
+        super().__init__(
+            model,
+            prompts,
+            asked.options(asked.max_tokens),
+            count=asked.n,
+            best_of=asked.best_of,
+            has_usage=asked.has_usage,
+        )
+        self._text_of = model.text_of_token if asked.logprobs is not None else None
+        given = asked.prompts() if asked.echo else [""] * len(prompts)
+        self._echoes = [p if isinstance(p, str) else model.text_of(p) for p in given]
 
-    def part(self, piece: Piece, *, is_first: bool) -> dict[str, Any]:
-        return self.choice(piece.number, piece.text, piece.finish)
+    def choice(self, prompt: int) -> CompletionChoice:
+        return CompletionChoice(self._echoes[prompt], self._text_of)
 
 
 def completion_routes(
     models: Mapping[str, TextModel], bodies: Bodies, timeout_s: float
 ) -> APIRouter:
-    """Return the routes; a text, or its first streamed piece, is due within ``timeout_s``."""
+    """Return the route; a text, or its first streamed piece, is due within ``timeout_s``."""
     router = APIRouter(prefix="/v1")
-    created = int(time.time())
-
-    def describe(name: str) -> dict[str, Any]:
-        return {"id": name, "object": "model", "created": created, "owned_by": "tensoropt"}
-
-    @router.get("/models")
-    async def list_models() -> Response:
-        return JSONResponse({"object": "list", "data": [describe(name) for name in models]})
-
-    @router.get("/models/{name}")
-    async def show_model(name: str) -> Response:
-        try:
-            return JSONResponse(describe(find_model(models, name).name))
-        except RefusedError as error:
-            return error_response(error)
 
     async def read(body: Body) -> tuple[Answer, bool]:
         most = max(model.limits.max_prompts for model in models.values())
@@ -100,9 +139,9 @@ def completion_routes(
         asked = await body.parse(AskedCompletion.parse_limited, most, longest)
         model = find_model(models, asked.model)
         with model.refusals():
+            check_texts(model, len(asked.prompts()), asked.best_of or asked.n)
             tokens = [await model.tokens_of(prompt) for prompt in asked.prompts()]
-        options = asked.options(asked.max_tokens)
-        return Completion(model, tokens, options, has_usage=asked.has_usage), asked.stream
+        return Completion(model, tokens, asked), asked.stream
 
     @router.post("/completions")
     async def complete(request: Request) -> Response:

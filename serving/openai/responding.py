@@ -15,7 +15,7 @@ from tensoropt.serving.openai.errors import error_response
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
 from tensoropt.serving.text_model import TextModel
 
-__all__ = ["find_model", "respond"]
+__all__ = ["check_texts", "find_model", "respond"]
 
 
 async def respond(
@@ -52,3 +52,13 @@ def find_model(models: Mapping[str, TextModel], name: str) -> TextModel:
         near = did_you_mean(name, models)
         raise RefusedError(Reason.UNKNOWN, f"model '{name:.80}': not a text model here{near}")
     return models[name]
+
+
+def check_texts(model: TextModel, prompts: int, tries: int) -> None:
+    """Raise `RefusedError` if a request has too many texts: prompts, each ``tries`` times."""
+    most = model.limits.max_prompts
+    if prompts * tries > most:
+        raise RefusedError(
+            Reason.INVALID,
+            f"n: expected at most {most} texts (--max-prompts), got: {prompts} x {tries}",
+        )

@@ -80,8 +80,7 @@ def _main() -> None:
     from tensoropt.serving.log import set_up
     from tensoropt.serving.metrics import Metrics
     from tensoropt.serving.model import Model
-    from tensoropt.serving.openai.chats import chat_routes
-    from tensoropt.serving.openai.completions import completion_routes
+    from tensoropt.serving.openai.routes import openai_routes
     from tensoropt.serving.options import ServerOptions, ServingOptions, TextLimits
     from tensoropt.serving.server import serve
     from tensoropt.serving.service import Service
@@ -113,9 +112,9 @@ def _main() -> None:
     options = ServerOptions(grpc_port=0, address_file=arguments.address_file)
     side = SideProcess(arguments.max_body, arguments.timeout)
     bodies = body.Bodies(arguments.max_body, arguments.max_bodies, side)
-    routes = [completion_routes(texts, bodies, 20.0), chat_routes(texts, bodies, 20.0)]
+    routes = openai_routes(texts, bodies, 20.0)
     with listen("HTTP", "127.0.0.1", 0) as listener:
-        asyncio.run(serve(service, listener, options, bodies, [more, *(routes if texts else [])]))
+        asyncio.run(serve(service, listener, options, bodies, [more, *routes]))
 
 
 if __name__ == "__main__":

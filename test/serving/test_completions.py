@@ -16,11 +16,10 @@ from openai.types import completion_create_params
 
 from tensoropt.runtime.support.errors import RankFailedError, TensoroptError, UserError
 from tensoropt.runtime.text.engine import Deliver, Piece
-from tensoropt.runtime.text.sampling import Sampling
+from tensoropt.runtime.text.sampling import Sampling, SamplingArguments
 from tensoropt.serving.http.body import Bodies
 from tensoropt.serving.metrics import Metrics
-from tensoropt.serving.openai.chats import chat_routes
-from tensoropt.serving.openai.completions import completion_routes
+from tensoropt.serving.openai.routes import openai_routes
 from tensoropt.serving.options import TextLimits
 from tensoropt.serving.text_model import TextModel
 
@@ -45,6 +44,9 @@ class Counting:
         if messages[-1]["role"] != "user":
             raise UserError("chat template: expected a user")
         return self.tokens_of("".join(message["content"] for message in messages))
+
+    def text_of(self, tokens: Sequence[int]) -> str:
+        return "".join(f" {token}" for token in tokens)
 
     def room(self, tokens: Sequence[int]) -> int:
         return 5
@@ -80,7 +82,11 @@ class Counting:
                     if self.error is not None and count == 1:
                         raise self.error
                     token, last = len(prompt) + count, count + 1 == how["max_tokens"]
-                    yield Piece(number, token, f" {token}", "length" if last else None)
+                    likely = None
+                    if (most := how.get("logprobs")) is not None:
+                        others = [(token + n, -1.0 - n) for n in range(most)]
+                        likely = [(token, -float(number)), *others]
+                    yield Piece(number, token, f" {token}", "length" if last else None, likely)
         finally:
             self.closed.set()
 
@@ -101,7 +107,7 @@ class Short(Counting):
     def submit(
         self, prompts: Sequence[Sequence[int]], deliver: Deliver, **how: Any
     ) -> SimpleNamespace:
-        Sampling(**{name: how[name] for name in ("temperature", "top_k", "top_p", "seed")})
+        Sampling(**{name: how[name] for name in get_type_hints(SamplingArguments)})
         most = min(how["max_tokens"], self.room([]))
         return super().submit(prompts, deliver, **{**how, "max_tokens": most})
 
@@ -115,8 +121,8 @@ def session() -> Counting:
 def client(session: Counting) -> Iterator[TestClient]:
     app = FastAPI()
     model = TextModel("m", session, TextLimits(queue=4, max_prompts=3), Metrics())
-    for routes in (completion_routes, chat_routes):
-        app.include_router(routes({"m": model}, Bodies(1 << 16), 20.0))
+    for routes in openai_routes({"m": model}, Bodies(1 << 16), 20.0):
+        app.include_router(routes)
     with TestClient(app) as client:
         yield client
 
@@ -132,8 +138,9 @@ def test_a_completion(client: TestClient, session: Counting) -> None:
     (choice,) = answer["choices"]
     assert choice == {"index": 0, "text": " 3 4 5", "logprobs": None, "finish_reason": "length"}
     assert answer["usage"] == {"prompt_tokens": 3, "completion_tokens": 3, "total_tokens": 6}
-    how = {"max_tokens": 3, "temperature": 0.5, "top_p": 0.9, "top_k": None, "stop": ["x"]}
-    assert session.asked == [{**how, "seed": 4}]
+    how = {"max_tokens": 3, "temperature": 0.5, "top_p": 0.9, "stop": ["x"], "seed": 4}
+    (found,) = session.asked
+    assert {name: found[name] for name in how} == how
 
 
 @pytest.mark.parametrize(
@@ -189,10 +196,20 @@ def test_seeds_differ_unless_they_are_given(client: TestClient, session: Countin
         ({"prompt": 5}, 400, "prompt"),
         ({"prompt": ["a"] * 4}, 400, "prompt: expected at most 3 (--max-prompts), got: 4"),
         ({"prompt": [1] * 20_000}, 400, "prompt: expected at most 16384 tokens, got: 20000"),
-        ({"n": 2}, 400, "n: Input should be 1"),
+        ({"n": 4}, 400, "n: expected at most 3 texts (--max-prompts), got: 1 x 4"),
+        ({"prompt": ["a", "b"], "n": 2}, 400, "got: 2 x 2"),
+        ({"n": 2, "best_of": 1}, 400, "best_of: expected at least n"),
+        ({"best_of": 2, "stream": True}, 400, "best_of: expected n"),
+        ({"logprobs": 21}, 400, "logprobs: Input should be less than or equal to 20"),
+        ({"logprobs": 1, "echo": True}, 400, "logprobs: expected none with echo"),
+        ({"logit_bias": {"a": 1}}, 400, "logit_bias.a"),
+        ({"logit_bias": {"1": 101}}, 400, "logit_bias.1: Input should be less than or equal"),
+        ({"presence_penalty": 3}, 400, "presence_penalty: Input should be less than or equal to 2"),
+        ({"repetition_penalty": 0}, 400, "repetition_penalty: Input should be greater than 0"),
+        ({"min_p": 2}, 400, "min_p"),
+        ({"stop": ["a"] * 65}, 400, "stop"),
         ({"temperature": -1}, 400, "temperature"),
         ({"max_tokens": "5"}, 400, "max_tokens"),
-        ({"logprobs": 1}, 400, "logprobs: Extra inputs are not permitted"),
         ({"other": 1}, 400, "other: Extra inputs are not permitted"),
         ({"prompt": "a" * (1 << 17)}, 413, "expected at most 65536 bytes"),
     ],
@@ -230,3 +247,48 @@ def test_whoever_leaves_ends_the_text() -> None:
         assert await asyncio.to_thread(session.closed.wait, 20)
 
     asyncio.run(leave())
+
+
+def test_several_choices(client: TestClient) -> None:
+    answer = asked(client, prompt=["ab"], n=2, echo=True).json()
+    found = [(choice["index"], choice["text"]) for choice in answer["choices"]]
+    assert found == [(0, "ab 2 3 4"), (1, "ab 2 3 4")]
+    usage = {"prompt_tokens": 2, "completion_tokens": 6, "total_tokens": 8}
+    assert answer["usage"] == usage
+
+
+def test_the_likeliest_of_several(client: TestClient) -> None:
+    """Of the texts of this session, the first of a request has the likeliest tokens."""
+    answer = asked(client, best_of=3, logprobs=1).json()
+    (choice,) = answer["choices"]
+    assert choice["index"] == 0
+    assert choice["logprobs"]["token_logprobs"] == [0.0] * 3
+    assert answer["usage"]["completion_tokens"] == 9
+
+
+def test_probabilities(client: TestClient) -> None:
+    wanted = {
+        "tokens": [" 3", " 4", " 5"],
+        "token_logprobs": [0.0] * 3,
+        "top_logprobs": [{f" {n}": 0.0, f" {n + 1}": -2.0} for n in (3, 4, 5)],
+        "text_offset": [0, 2, 4],
+    }
+    assert asked(client, logprobs=2).json()["choices"][0]["logprobs"] == wanted
+    lines = asked(client, logprobs=2, stream=True).text.split("\n\n")[:-2]
+    parts = [json.loads(line.removeprefix("data: "))["choices"][0] for line in lines]
+    for name, values in wanted.items():
+        assert [value for part in parts for value in part["logprobs"][name]] == values
+
+
+def test_a_stream_of_choices(client: TestClient) -> None:
+    lines = asked(client, prompt="ab", n=2, stream=True, echo=True).text.split("\n\n")[:-2]
+    parts = [json.loads(line.removeprefix("data: "))["choices"][0] for line in lines]
+    for index in (0, 1):
+        assert "".join(p["text"] for p in parts if p["index"] == index) == "ab 2 3 4"
+
+
+def test_options_reach_the_ranks(client: TestClient, session: Counting) -> None:
+    asked(client, logit_bias={"5": -100}, top_k=-1, min_p=0.1, stop_token_ids=[3], ignore_eos=True)
+    (how,) = session.asked
+    wanted = {"biases": [(5, -100.0)], "top_k": None, "min_p": 0.1, "stop_tokens": [3]}
+    assert how.items() >= {**wanted, "ignores_end": True}.items()

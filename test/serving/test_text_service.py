@@ -15,8 +15,7 @@ from tensoropt.serving.http import app
 from tensoropt.serving.http.app import make_app
 from tensoropt.serving.http.body import Bodies
 from tensoropt.serving.metrics import Metrics
-from tensoropt.serving.openai.chats import chat_routes
-from tensoropt.serving.openai.completions import completion_routes
+from tensoropt.serving.openai.routes import openai_routes
 from tensoropt.serving.options import TextLimits
 from tensoropt.serving.service import Service
 from tensoropt.serving.text_model import TextModel
@@ -32,8 +31,7 @@ def client(session: Counting) -> Iterator[TestClient]:
     metrics, bodies = Metrics(), Bodies(1 << 16)
     texts = {"m": TextModel("m", session, TextLimits(), metrics)}  # type: ignore[arg-type]
     service = Service({}, metrics, 20.0, texts)
-    routes = [completion_routes(texts, bodies, 20.0), chat_routes(texts, bodies, 20.0)]
-    with TestClient(make_app(service, bodies, routes)) as client:
+    with TestClient(make_app(service, bodies, openai_routes(texts, bodies, 20.0))) as client:
         yield client
 
 

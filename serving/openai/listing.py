@@ -1,0 +1,39 @@
+"""The list of models in OpenAI's form: `/v1/models`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import APIRouter, Response
+from fastapi.responses import JSONResponse
+
+from tensoropt.serving.openai.errors import error_response
+from tensoropt.serving.openai.responding import find_model
+from tensoropt.serving.protocol.refusals import RefusedError
+from tensoropt.serving.text_model import TextModel
+
+__all__ = ["listing_routes"]
+
+
+def listing_routes(models: Mapping[str, TextModel]) -> APIRouter:
+    """Return the routes that list all models, and show one."""
+    router = APIRouter(prefix="/v1")
+    created = int(time.time())
+
+    def describe(name: str) -> dict[str, Any]:
+        return {"id": name, "object": "model", "created": created, "owned_by": "tensoropt"}
+
+    @router.get("/models")
+    async def list_models() -> Response:
+        return JSONResponse({"object": "list", "data": [describe(name) for name in models]})
+
+    @router.get("/models/{name}")
+    async def show_model(name: str) -> Response:
+        try:
+            return JSONResponse(describe(find_model(models, name).name))
+        except RefusedError as error:
+            return error_response(error)
+
+    return router

@@ -1,0 +1,47 @@
+"""Probabilities of tokens in the forms of OpenAI's two APIs for text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tensoropt.runtime.text.session import Piece
+
+__all__ = ["TextOf", "chat_logprobs", "completion_logprobs", "mean_logprob"]
+
+TextOf = Callable[[int], str]
+"""Returns the text of a token."""
+
+
+def mean_logprob(pieces: Sequence[Piece]) -> float:
+    """Return the mean of the chosen tokens."""
+    return sum(piece.likely[0][1] for piece in pieces if piece.likely) / len(pieces)
+
+
+def completion_logprobs(pieces: Sequence[Piece], text_of: TextOf, offset: int) -> dict[str, Any]:
+    """Return the form of completions; ``offset`` is the place of the first token in the text."""
+    texts, tops, offsets = [], [], []
+    for piece in pieces:
+        assert piece.likely is not None
+        texts.append(text_of(piece.token))
+        # The chosen token comes last, so that it keeps its own value.
+        found = [*piece.likely[1:], piece.likely[0]]
+        tops.append({text_of(token): value for token, value in found})
+        offsets.append(offset)
+        offset += len(piece.text)
+    values = [piece.likely[0][1] for piece in pieces if piece.likely]
+    return {"tokens": texts, "token_logprobs": values, "top_logprobs": tops, "text_offset": offsets}
+
+
+def chat_logprobs(pieces: Sequence[Piece], text_of: TextOf) -> dict[str, Any]:
+    """Return the form of chats."""
+    found = []
+    for piece in pieces:
+        assert piece.likely is not None
+        first, *others = (_describe(text_of(token), value) for token, value in piece.likely)
+        found.append({**first, "top_logprobs": others})
+    return {"content": found, "refusal": None}
+
+
+def _describe(text: str, value: float) -> dict[str, Any]:
+    return {"token": text, "logprob": value, "bytes": [*text.encode(errors="replace")]}
