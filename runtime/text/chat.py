@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import signal
-import socket
-import subprocess
-import sys
-import threading
-import weakref
 from collections.abc import Mapping, Sequence
-from multiprocessing.connection import Connection
 from typing import Any
 
 from tensoropt.runtime.plan.files import check_files
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.support.errors import UserError, cause_of, one_line
-from tensoropt.runtime.support.messages import Message, receive, send
+from tensoropt.runtime.text.confined import Confined
 from tensoropt.runtime.text.rendering import LONGEST, RENDER_S
 
 __all__ = ["Chat", "ChatTemplate", "find_template"]
@@ -71,9 +64,9 @@ class ChatTemplate:
     """
 
     def __init__(self, source: str, tokens: Mapping[str, str]) -> None:
-        self._source, self._tokens = source, dict(tokens)
-        self._lock = threading.Lock()
-        self._renderer: _Renderer | None = None
+        self._tokens = dict(tokens)
+        module = "tensoropt.runtime.text.rendering"
+        self._renderer = Confined(module, "chat template", RENDER_S, {"template": source})
 
     def text_of(self, messages: Chat) -> str:
         """Return a chat as the model's input text, up to the beginning of the answer.
@@ -85,54 +78,11 @@ class ChatTemplate:
         if size > LONGEST:  # the rendered text would be longer
             raise UserError(f"messages: expected at most {LONGEST} characters, got: {size}")
         variables = {**self._tokens, "messages": [*messages], "add_generation_prompt": True}
-        with self._lock:
-            if self._renderer is None or not self._renderer.end.alive:
-                self._renderer = _Renderer(self._source)
-            answer = self._renderer.ask(variables)
+        answer = self._renderer.ask(variables)
         if "error" in answer:
             raise UserError(f"chat template: {one_line(answer['error'])}")
         return str(answer["text"])
 
     def close(self) -> None:
         """End the process; it starts again when needed."""
-        with self._lock:
-            if self._renderer is not None:
-                self._renderer.end()
-            self._renderer = None
-
-
-class _Renderer:
-    """The process that renders one template."""
-
-    def __init__(self, source: str) -> None:
-        ours, theirs = socket.socketpair()
-        command = [sys.executable, "-m", "tensoropt.runtime.text.rendering", str(theirs.fileno())]
-        nothing = subprocess.DEVNULL
-        with theirs:
-            self._process = subprocess.Popen(
-                command,
-                pass_fds=[theirs.fileno()],
-                stdin=nothing,
-                stdout=nothing,
-                stderr=nothing,
-            )
-        self._connection = Connection(ours.detach())
-        self.end = weakref.finalize(self, _end, self._process, self._connection)
-        send(self._connection, {"template": source})
-
-    def ask(self, variables: Message) -> Message:
-        """Return the answer. Raises `UserError` if the process ended during the request."""
-        try:
-            send(self._connection, variables)
-            return receive(self._connection)
-        except (EOFError, OSError):
-            is_late = self._process.wait() == -signal.SIGPROF
-            self.end()
-            why = f"took more than {RENDER_S:g} s" if is_late else "ended the renderer"
-            raise UserError(f"chat template: {why}") from None
-
-
-def _end(process: subprocess.Popen[bytes], connection: Connection) -> None:
-    connection.close()
-    process.kill()
-    process.wait()
+        self._renderer.close()

@@ -7,16 +7,15 @@ but does not bound its time and memory, so it runs in a separate process with li
 from __future__ import annotations
 
 import json
-import resource
-import signal
 import sys
 from collections.abc import Callable
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, NoReturn
 
-from tensoropt.runtime.support.messages import Message, receive, send
+from tensoropt.runtime.support.messages import Message, receive
+from tensoropt.runtime.text.confined import answer_confined
 
 if TYPE_CHECKING:
     from jinja2 import Template, nodes
@@ -31,28 +30,19 @@ RENDER_S = 2.0
 """CPU seconds per chat, after which the kernel kills the process."""
 
 _MEMORY = 1 << 29  # bytes of the process
-_FILES = 16  # open files: the process has three and the connection
 
 
 def main(descriptor: int) -> None:
     """Receive a template, then render it for each message until the connection is closed."""
     connection = Connection(descriptor)
     source = receive(connection)["template"]
-    make = _compiler()
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES, _FILES))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    template: Template | None = None
-    while True:
-        variables = receive(connection, None)
-        signal.setitimer(signal.ITIMER_PROF, RENDER_S)
-        try:
-            template = template or make(source)
-            answer = _render(template, variables)
-        except Exception as error:
-            answer = {"error": f"{type(error).__name__}: {error}"[:500]}
-        signal.setitimer(signal.ITIMER_PROF, 0.0)
-        send(connection, answer)
+    make = cache(_compiler())
+    answer_confined(
+        connection,
+        lambda variables: _render(make(source), variables),
+        limit_s=RENDER_S,
+        memory_bytes=_MEMORY,
+    )
 
 
 def _render(template: Template, variables: Message) -> Message:
