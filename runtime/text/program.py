@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
+from pathlib import Path
 
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.pool.job import REPLACED
@@ -15,6 +16,7 @@ from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.messages import Message
 from tensoropt.runtime.text.decoder import Padding, decoder_of
 from tensoropt.runtime.text.feeding import Part, feed
+from tensoropt.runtime.text.grammar import Grammars
 from tensoropt.runtime.text.rows import Rows
 from tensoropt.runtime.text.sampling import Likely, Sampler, Sampling
 from tensoropt.runtime.text.scheduling import Choice, Schedule, Text
@@ -44,8 +46,8 @@ class Texts:
 
     A request has the texts to ``drop``, by their keys, and the texts to ``add``: each has a
     ``key``, the number of its ``request``, the tokens of its ``prompt``, the most tokens of prompt
-    and continuation (``room``), the tokens that ``end`` it, its ``number`` in the request, and
-    ``sampling``, the fields of a `Sampling`.
+    and continuation (``room``), the tokens that ``end`` it, its ``number`` in the request,
+    ``sampling``, the fields of a `Sampling`, and its ``grammar``, or None.
 
     Ranks take steps until all texts have ended, or the caller sets the only element of the array
     ``stop``. They keep the texts that have not ended. Messages have the ``chosen`` tokens, each
@@ -56,7 +58,8 @@ class Texts:
     Options: at most ``slots`` texts are continued together, and between two steps of the batch at
     most ``step_tokens`` tokens of prompts are read, or the fewest that the plan can read. None sets
     no limit. Of the tokens that may follow a text, up to ``speculate`` are proposed and verified in
-    one step. ``prefill`` is the folder of another plan that reads the prompts.
+    one step. ``prefill`` is the folder of another plan that reads the prompts. ``tokenizer`` is the
+    file that grammars need.
     """
 
     def __init__(self, rank: Rank) -> None:
@@ -68,6 +71,10 @@ class Texts:
             reader = Plan.read(prefill)
             reader.check_unchanged(options["prefill_sha256"], REPLACED)
             self._reading = _steps(rank, reader, other=rank.plan)
+        decoder = self._steps.decoder
+        self._grammars = Grammars(
+            Path(options["tokenizer"] or ""), int(decoder.scores.shape[2]), decoder.entry["end"]
+        )
         self._slots = self._steps.decoder.slots(options["slots"])
         self._step_tokens: int | None = options["step_tokens"]
         self._speculate: int = options["speculate"]
@@ -120,7 +127,8 @@ class Texts:
         self._rows.keep(self._schedule.rows)
         for new in request.message["add"]:
             prompt = new["prompt"]
-            sampler = Sampler(Sampling(**new["sampling"]), new["number"], prompt)
+            grammar = new["grammar"] and self._grammars.matcher(new["grammar"])
+            sampler = Sampler(Sampling(**new["sampling"]), new["number"], prompt, grammar)
             self._schedule.add(
                 Text(
                     new["key"],

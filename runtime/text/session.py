@@ -17,6 +17,7 @@ from tensoropt.runtime.support.rank_options import SessionArguments, SessionOpti
 from tensoropt.runtime.text.chat import Chat
 from tensoropt.runtime.text.decoder import check_proposals, check_reader, check_steps, decoder_of
 from tensoropt.runtime.text.engine import Deliver, Engine, Piece, Request, Stream, Writer
+from tensoropt.runtime.text.grammar_checking import GrammarChecker
 from tensoropt.runtime.text.limits import MAX_TOKENS, SLOTS, SPECULATE
 from tensoropt.runtime.text.prompts import Prompt, Prompts, list_prompts
 from tensoropt.runtime.text.sampling import Sampling, SamplingArguments
@@ -33,6 +34,7 @@ class How(SamplingArguments, total=False):
     stop: Sequence[str]
     stop_tokens: Sequence[int]
     ignores_end: bool
+    grammar: str | None
 
 
 @dataclass(frozen=True)
@@ -104,8 +106,10 @@ class TextSession(Closing):
             self._prefill = reader.plan
             asked["prefill"] = str(reader.plan.folder.absolute())
             asked["prefill_sha256"] = reader.plan.sha256
-        path = find_tokenizer(self.plan, tokenizer)
+        path = self._tokenizer = find_tokenizer(self.plan, tokenizer)
         self._vocabulary = None if path is None else Vocabulary(path)
+        asked["tokenizer"] = None if path is None else str(path.absolute())
+        self._grammars: GrammarChecker | None = None
         self._prompts = Prompts(self._decoder, self._vocabulary, self._context)
         self._pool: Pool = start(self.plan, "text", own, **asked)
         self._engine = Engine(self._pool)
@@ -156,6 +160,8 @@ class TextSession(Closing):
         self._engine.close(UserError(f"{self.plan.folder}: the session is closed"))
         self._pool.close(grace_s)
         self._prompts.close()
+        if self._grammars is not None:
+            self._grammars.close()
 
     def restart(self) -> None:
         """Replace all ranks by new ranks.
@@ -191,13 +197,16 @@ class TextSession(Closing):
 
         The fields of `Sampling` are options: tokens are sampled unless ``temperature`` is 0. A text
         ends before any text of ``stop``, after any of ``stop_tokens`` or of the model's end tokens,
-        unless ``ignores_end``, or after ``max_tokens`` tokens. Close the iterator, in any thread,
-        to drop the texts after the current step; ranks continue them even if nobody reads the
-        pieces.
+        unless ``ignores_end``, or after ``max_tokens`` tokens. Tokens keep to a ``grammar`` in the
+        language of llguidance, such as ``start: %json {"type": "object"}``, which ends the text.
+        Close the iterator, in any thread, to drop the texts after the current step; ranks continue
+        them even if nobody reads the pieces.
 
         Raises `UserError` immediately for a prompt that is empty or exceeds the model's context.
         """
         tokens = [self.tokens_of(prompt) for prompt in list_prompts(prompts)]
+        if (grammar := how.get("grammar")) is not None:
+            self.check_grammar(grammar)
         return Stream(self._engine, self._texts(tokens, **how))
 
     def submit(
@@ -205,7 +214,8 @@ class TextSession(Closing):
     ) -> Request:
         """Start to continue prompts that `tokens_of` has made; ``deliver`` gets the pieces.
 
-        It is called in another thread and must not wait. Takes the options of `stream`.
+        `check_grammar` has checked a grammar. ``deliver`` is called in another thread and must not
+        wait. Takes the options of `stream`.
         """
         return self._engine.submit(self._texts(prompts, **how), deliver)
 
@@ -234,6 +244,19 @@ class TextSession(Closing):
         """Return the tokens of a prompt; raises `UserError` if it cannot be continued."""
         return self._prompts.of(prompt)
 
+    def check_grammar(self, grammar: str) -> None:
+        """Raise `UserError` unless texts can keep to a grammar. It takes a second at most."""
+        if self._tokenizer is None:
+            raise UserError("grammar: expected a tokenizer")
+        if not self._decoder.entry["end"]:
+            raise UserError(
+                "grammar: expected a model with an end token in its configuration, got none"
+            )
+        if self._grammars is None:
+            size = int(self._decoder.scores.shape[2])
+            self._grammars = GrammarChecker(self._tokenizer, size, self._decoder.entry["end"])
+        self._grammars.check(grammar)
+
     def text_of(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens, or their numbers without a tokenizer."""
         if self._vocabulary is None:
@@ -248,6 +271,7 @@ class TextSession(Closing):
         stop: Sequence[str] = (),
         stop_tokens: Sequence[int] = (),
         ignores_end: bool = False,
+        grammar: str | None = None,
         **sampling: Unpack[SamplingArguments],
     ) -> list[tuple[Message, Writer]]:
         """Return the texts of a request, for the engine. Raises `UserError`."""
@@ -255,6 +279,8 @@ class TextSession(Closing):
             raise UserError(f"max-tokens: expected at least 1, got: {max_tokens}")
         if stop and self._vocabulary is None:
             raise UserError("stop: expected a tokenizer to find stop texts")
+        if grammar is not None and ignores_end:
+            raise UserError("grammar: not with ignores_end, as an end token follows the text")
         chosen = Sampling(**sampling)
         self._prompts.check_tokens("biases", [token for token, _ in chosen.biases])
         own = [] if ignores_end else self._decoder.entry["end"]
@@ -270,6 +296,7 @@ class TextSession(Closing):
                 "end": end,
                 "number": number,
                 "sampling": asdict(chosen),
+                "grammar": grammar,
             }
             writer = Writer(number, limit, stream, StopTexts(stop), end, tokens=len(prompt))
             texts.append((message, writer))
