@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from tensoropt.runtime.support.errors import RankFailedError, UserError, one_line
-from tensoropt.runtime.text.chat import Chat
+from tensoropt.runtime.text.chat import Chat, Tools
 from tensoropt.runtime.text.session import Piece, TextSession
 from tensoropt.serving.metrics import Metrics
 from tensoropt.serving.options import TextLimits
@@ -17,6 +17,9 @@ from tensoropt.serving.protocol.refusals import Reason, RefusedError
 from tensoropt.serving.ranks import LOOK_S, UNWANTED_S, Restarts
 
 __all__ = ["TextModel"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _PROTOCOL = "openai"  # in metrics
 
@@ -65,9 +68,19 @@ class TextModel:
         """Return the tokens of a prompt; raises `RefusedError`."""
         return await _checked(self._session.tokens_of, prompt)
 
-    async def tokens_of_chat(self, messages: Chat) -> list[int]:
+    async def tokens_of_chat(self, messages: Chat, tools: Tools = ()) -> list[int]:
         """Return the tokens of a chat; raises `RefusedError`."""
-        return await _checked(self._session.tokens_of_chat, messages)
+        return await _checked(self._session.tokens_of_chat, messages, tools)
+
+    @property
+    def chat_template(self) -> str | None:
+        """The text of the model's chat template."""
+        return self._session.chat_template
+
+    async def check_grammar(self, grammar: str | None) -> None:
+        """Raise `RefusedError` unless texts can keep to a grammar."""
+        if grammar is not None:
+            await _checked(self._session.check_grammar, grammar)
 
     def text_of(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens."""
@@ -148,10 +161,10 @@ class TextModel:
         await asyncio.to_thread(self._session.close, UNWANTED_S)
 
 
-async def _checked(tokens_of: Callable[[Any], list[int]], given: object) -> list[int]:
-    """Return the tokens of ``given``, computed in a thread; raises `RefusedError`."""
+async def _checked(work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
+    """Return the result of ``work`` in a thread; raises `RefusedError`."""
     try:
-        return await asyncio.to_thread(tokens_of, given)
+        return await asyncio.to_thread(work, *given, **named)
     except UserError as error:
         raise RefusedError(Reason.INVALID, one_line(error)) from None
 

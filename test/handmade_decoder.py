@@ -35,14 +35,23 @@ class _Graph:
 
 
 def write_decoder(
-    path, *, layers=2, heads=4, shared=4, size=8, in_place=False, by_cache=False, seed=0
+    path,
+    *,
+    layers=2,
+    heads=4,
+    shared=4,
+    size=8,
+    in_place=False,
+    by_cache=False,
+    seed=0,
+    vocabulary=VOCABULARY,
 ):
     """Write a decoder of ``heads`` of ``size``; ``in_place``: by GroupQueryAttention.
 
     ``by_cache``: it counts the tokens of a sequence by the size of its cache, and has no mask.
     """
     g, width, ends = _Graph(seed), heads * size, []
-    x = g.op("Gather", g.weight(VOCABULARY, width), "input_ids")
+    x = g.op("Gather", g.weight(vocabulary, width), "input_ids")
     if in_place:
         mask = _cache_lengths(g) if by_cache else _lengths(g)
     else:
@@ -64,8 +73,9 @@ def write_decoder(
         inner = g.op("Tanh", g.op("MatMul", x, g.weight(width, 2 * width)))
         x = g.op("Add", x, g.op("MatMul", inner, g.weight(2 * width, width)))
         ends += zip(past, present, strict=True)
-    g.op("MatMul", x, g.weight(width, VOCABULARY), outputs=["logits"])
-    _save(path, g, ends, shared, size, positions=not in_place, mask=not by_cache)
+    g.op("MatMul", x, g.weight(width, vocabulary), outputs=["logits"])
+    sizes = shared, size, vocabulary
+    _save(path, g, ends, sizes, positions=not in_place, mask=not by_cache)
     return path
 
 
@@ -112,7 +122,8 @@ def _attention(g, q, k, v, past, present, mask, heads, size):
     return g.op("Reshape", y, g.ints(0, 0, heads * size))
 
 
-def _save(path, g, ends, shared, size, *, positions, mask):
+def _save(path, g, ends, sizes, *, positions, mask):
+    shared, size, vocabulary = sizes
     ids = ["input_ids", "position_ids"] if positions else ["input_ids"]
     value = helper.make_tensor_value_info
     given = [value(name, TensorProto.INT64, ["batch", "sequence"]) for name in ids]
@@ -121,7 +132,7 @@ def _save(path, g, ends, shared, size, *, positions, mask):
     cache = ["batch", shared, "past", size]
     given += [value(past, TensorProto.FLOAT, cache) for past, _ in ends]
     grown = ["batch", shared, "total", size]
-    made = [value("logits", TensorProto.FLOAT, ["batch", "sequence", VOCABULARY])]
+    made = [value("logits", TensorProto.FLOAT, ["batch", "sequence", vocabulary])]
     made += [value(present, TensorProto.FLOAT, grown) for _, present in ends]
     graph = helper.make_graph(g.nodes, "decoder", given, made, g.weights)
     opsets = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]

@@ -10,16 +10,20 @@ from typing import Any
 from tensoropt.runtime.plan.files import check_files
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.support.errors import UserError, cause_of, one_line
+from tensoropt.runtime.support.messages import Message
 from tensoropt.runtime.text.confined import Confined
 from tensoropt.runtime.text.rendering import LONGEST, RENDER_S
 
-__all__ = ["Chat", "ChatTemplate", "find_template"]
+__all__ = ["Chat", "ChatTemplate", "Tools", "find_template"]
 
 _TEMPLATE, _CONFIG = "chat_template.jinja", "tokenizer_config.json"
 _TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
 
 Chat = Sequence[Mapping[str, Any]]
 """Messages, each with a ``role`` and its ``content``."""
+
+Tools = Sequence[Mapping[str, Any]]
+"""Tools in the form of OpenAI's API, which templates take."""
 
 
 def find_template(plan: Plan) -> ChatTemplate | None:
@@ -64,20 +68,21 @@ class ChatTemplate:
     """
 
     def __init__(self, source: str, tokens: Mapping[str, str]) -> None:
-        self._tokens = dict(tokens)
+        self.source, self._tokens = source, dict(tokens)
         module = "tensoropt.runtime.text.rendering"
         self._renderer = Confined(module, "chat template", RENDER_S, {"template": source})
 
-    def text_of(self, messages: Chat) -> str:
+    def text_of(self, messages: Chat, tools: Tools = ()) -> str:
         """Return a chat as the model's input text, up to the beginning of the answer.
 
         Raises `UserError` if the template refuses the chat, or exceeds its time or memory limit.
         """
         texts = (value for m in messages for value in m.values() if isinstance(value, str))
-        size = sum(map(len, texts))
+        size = sum(map(len, texts)) + len(json.dumps(tools))
         if size > LONGEST:  # the rendered text would be longer
             raise UserError(f"messages: expected at most {LONGEST} characters, got: {size}")
-        variables = {**self._tokens, "messages": [*messages], "add_generation_prompt": True}
+        given = {"messages": [*messages], **({"tools": [*tools]} if tools else {})}
+        variables: Message = {**self._tokens, **given, "add_generation_prompt": True}
         answer = self._renderer.ask(variables)
         if "error" in answer:
             raise UserError(f"chat template: {one_line(answer['error'])}")

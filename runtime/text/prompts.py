@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tensoropt.runtime.support.errors import UserError
-from tensoropt.runtime.text.chat import Chat, ChatTemplate, find_template
+from tensoropt.runtime.text.chat import Chat, ChatTemplate, Tools, find_template
 from tensoropt.runtime.text.decoder import Decoder
 from tensoropt.runtime.text.limits import MAX_TOKENS
 from tensoropt.runtime.text.tokens import Vocabulary
@@ -51,11 +51,17 @@ class Prompts:
         context = self.context
         return MAX_TOKENS if context is None else max(1, context - len(tokens))
 
-    def of_chat(self, messages: Chat) -> list[int]:
-        """Return the tokens of a chat; raises `UserError` if it cannot be continued."""
+    @property
+    def template(self) -> ChatTemplate | None:
+        """The chat template of the model, if it has one. Raises `UserError`."""
         if self._template is None:
             self._template = find_template(self._plan)
-        if self._template is None:
+        return self._template
+
+    def of_chat(self, messages: Chat, tools: Tools = ()) -> list[int]:
+        """Return the tokens of a chat; raises `UserError` if it cannot be continued."""
+        template = self.template
+        if template is None:
             raise UserError(
                 f"{self._plan.folder}: has no chat template, expected the plan of a model with "
                 "chat_template.jinja or tokenizer_config.json next to it, or a prompt"
@@ -64,7 +70,7 @@ class Prompts:
             raise UserError(
                 f"{self._plan.folder}: has no tokenizer.json, expected --tokenizer FILE"
             )
-        text = self._template.text_of(messages)
+        text = template.text_of(messages, tools)
         self._check_beginning(self.vocabulary, text)
         tokens = self.vocabulary.tokens(text, is_begun=True)
         self._check(tokens)

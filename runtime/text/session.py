@@ -14,7 +14,7 @@ from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.messages import Message
 from tensoropt.runtime.support.options import OptionError, shows_options
 from tensoropt.runtime.support.rank_options import SessionArguments, SessionOptions
-from tensoropt.runtime.text.chat import Chat
+from tensoropt.runtime.text.chat import Chat, Tools
 from tensoropt.runtime.text.decoder import check_proposals, check_reader, check_steps, decoder_of
 from tensoropt.runtime.text.engine import Deliver, Engine, Piece, Request, Stream, Writer
 from tensoropt.runtime.text.grammar_checking import GrammarChecker
@@ -236,9 +236,15 @@ class TextSession(Closing):
         """Return the default limit of new tokens after these: the rest of the context."""
         return self._prompts.room(tokens)
 
-    def tokens_of_chat(self, messages: Chat) -> list[int]:
+    @property
+    def chat_template(self) -> str | None:
+        """The text of the model's chat template, if it has one. Raises `UserError`."""
+        template = self._prompts.template
+        return None if template is None else template.source
+
+    def tokens_of_chat(self, messages: Chat, tools: Tools = ()) -> list[int]:
         """Return the tokens of a chat; raises `UserError` if it cannot be continued."""
-        return self._prompts.of_chat(messages)
+        return self._prompts.of_chat(messages, tools)
 
     def tokens_of(self, prompt: Prompt) -> list[int]:
         """Return the tokens of a prompt; raises `UserError` if it cannot be continued."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["StopTexts"]
+__all__ = ["StopTexts", "partial_stop"]
 
 
 class StopTexts:
@@ -28,7 +28,7 @@ class StopTexts:
             self.found = True
             through, self._held = self._held[: min(places)], ""
             return through
-        return self._pass(len(self._held) - self._partial_stop())
+        return self._pass(len(self._held) - partial_stop(self._held, self._texts))
 
     def rest(self) -> str:
         """Return the withheld text, at the end of the stream."""
@@ -38,9 +38,10 @@ class StopTexts:
         through, self._held = self._held[:count], self._held[count:]
         return through
 
-    def _partial_stop(self) -> int:
-        """Return the length of the longest suffix that may begin a stop."""
-        longest = max((len(text) for text in self._texts), default=1) - 1
-        sizes = range(min(longest, len(self._held)), 0, -1)
-        ends = (n for n in sizes if any(t.startswith(self._held[-n:]) for t in self._texts))
-        return next(ends, 0)
+
+def partial_stop(text: str, stops: Sequence[str]) -> int:
+    """Return the length of the longest suffix of a text that may begin one of ``stops``."""
+    longest = max(map(len, stops), default=1) - 1
+    sizes = range(min(longest, len(text)), 0, -1)
+    ends = (n for n in sizes if any(stop.startswith(text[-n:]) for stop in stops))
+    return next(ends, 0)

@@ -6,7 +6,7 @@ import json
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, ClassVar
 
@@ -31,8 +31,8 @@ class Choice(ABC):
         """Return the choice of all pieces of a text, without its index."""
 
     @abstractmethod
-    def parts(self, piece: Piece) -> Iterator[dict[str, Any]]:
-        """Yield the parts to stream after the next piece, without their index."""
+    def part(self, piece: Piece) -> dict[str, Any]:
+        """Return the part to stream for the next piece, without its index."""
 
 
 class Answer(ABC):
@@ -113,8 +113,8 @@ class Answer(ABC):
             async with aclosing(_chained(first, pieces)) as chained:
                 async for piece in chained:
                     count += 1
-                    for part in choices[piece.number].parts(piece):
-                        yield self._event([{"index": piece.number, **part}])
+                    part = choices[piece.number].part(piece)
+                    yield self._event([{"index": piece.number, **part}])
         except RefusedError as error:
             note(error)
             yield _line(error_body(error))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import uuid
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from tensoropt.runtime.text.sampling import MOST_LIKELY
-from tensoropt.serving.protocol.refusals import Reason, RefusedError
+from tensoropt.serving.openai.formats import ResponseFormat, StructuredOutputs
+from tensoropt.serving.openai.given import Given
 
-__all__ = ["MOST_LOGPROBS", "Asked", "Given"]
+__all__ = ["MOST_LOGPROBS", "Asked"]
 
 MOST_LOGPROBS = MOST_LIKELY
 """Most likeliest tokens that a request may ask for."""
@@ -20,30 +21,6 @@ _MOST_BIASES = 1024
 _Bias = Annotated[float, Field(ge=-100, le=100)]
 _Token = Annotated[str, Field(pattern=r"^\d{1,9}$")]
 _Stop = Annotated[str, Field(min_length=1)]
-
-
-class Given(BaseModel):
-    """A JSON object of a request: null means absent, and unknown fields are refused."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def without_nulls(cls, given: Any) -> Any:
-        """Return the fields that are not null."""
-        if not isinstance(given, dict):
-            return given
-        return {name: value for name, value in given.items() if value is not None}
-
-    @classmethod
-    def parse(cls, body: bytearray) -> Self:
-        """Parse a body; raises `RefusedError`."""
-        try:
-            return cls.model_validate_json(bytes(body))
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(map(str, first["loc"])) or "body"
-            raise RefusedError(Reason.INVALID, f"{where}: {first['msg']}") from None
 
 
 class StreamOptions(Given):
@@ -67,9 +44,11 @@ class Asked(Given):
     frequency_penalty: float = Field(0.0, ge=-2, le=2)
     repetition_penalty: float = Field(1.0, gt=0, le=2)
     logit_bias: dict[_Token, _Bias] = Field({}, max_length=_MOST_BIASES)
-    stop: _Stop | Annotated[list[_Stop], Field(max_length=_MOST_STOPS)] = []
+    stop: _Stop | Annotated[list[_Stop], Field(max_length=_MOST_STOPS)] = Field([])
     stop_token_ids: list[Annotated[int, Field(ge=0)]] = Field([], max_length=_MOST_STOPS)
     ignore_eos: bool = False
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
     stream: bool = False
     stream_options: StreamOptions | None = None
     user: str | None = None
@@ -80,6 +59,19 @@ class Asked(Given):
         if self.stream_options is not None and not self.stream:
             raise ValueError("stream_options: expected stream to be true")
         return self
+
+    @model_validator(mode="after")
+    def has_one_format(self) -> Self:
+        """Refuse two formats."""
+        if self.response_format is not None and self.structured_outputs is not None:
+            raise ValueError("structured_outputs: not with response_format")
+        return self
+
+    @property
+    def grammar(self) -> str | None:
+        """The grammar of the text, if it has a format."""
+        wanted = self.response_format or self.structured_outputs
+        return None if wanted is None else wanted.grammar()
 
     @property
     def has_usage(self) -> bool:
@@ -99,4 +91,5 @@ class Asked(Given):
             "stop_tokens": self.stop_token_ids,
             "ignores_end": self.ignore_eos,
             "max_tokens": max_tokens,
+            "grammar": self.grammar,
         }

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Self
 
 from fastapi import APIRouter, Request, Response
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from tensoropt.runtime.text.session import Piece
 from tensoropt.serving.http.body import Bodies, Body
 from tensoropt.serving.openai.answers import Answer, Choice
-from tensoropt.serving.openai.asked import MOST_LOGPROBS, Asked, Given
+from tensoropt.serving.openai.asked import MOST_LOGPROBS, Asked
+from tensoropt.serving.openai.calls import CallReader
 from tensoropt.serving.openai.logprobs import TextOf, chat_logprobs
+from tensoropt.serving.openai.messages import Message
 from tensoropt.serving.openai.responding import check_texts, find_model, respond
+from tensoropt.serving.openai.tools import (
+    CallForm,
+    NamedTool,
+    Tool,
+    ToolChoice,
+    call_grammar,
+    find_form,
+)
+from tensoropt.serving.protocol.refusals import Reason, RefusedError
 from tensoropt.serving.text_model import TextModel
 
 __all__ = ["chat_routes"]
@@ -22,42 +33,7 @@ __all__ = ["chat_routes"]
 _MOST_MESSAGES = 8192
 """Limit on the messages of a chat: each takes time on the event loop."""
 
-_Nothing = Annotated[list[Any], Field(default_factory=list, max_length=0)]
-
-
-class Part(Given):
-    """A part of a message, which must be text."""
-
-    type: Literal["text"]
-    text: str
-
-
-def _joined(content: str | list[Part]) -> str:
-    return content if isinstance(content, str) else "".join(part.text for part in content)
-
-
-class Message(Given):
-    """A message of a chat; the model's template defines the roles.
-
-    An assistant's message may be sent back with its other fields, if they are empty.
-    """
-
-    role: str
-    content: Annotated[str | list[Part], AfterValidator(_joined)]
-    name: str | None = None
-    tool_calls: _Nothing
-    annotations: _Nothing
-
-    def plain(self) -> dict[str, str]:
-        """Return the message in the form that templates take."""
-        named = {} if self.name is None else {"name": self.name}
-        return {"role": self.role, "content": str(self.content), **named}
-
-
-class TextFormat(Given):
-    """The format of an answer, which must be plain text."""
-
-    type: Literal["text"]
+_MOST_TOOLS = 128
 
 
 class AskedChat(Asked):
@@ -72,12 +48,11 @@ class AskedChat(Asked):
     max_completion_tokens: int | None = Field(None, ge=1)
     logprobs: bool = False
     top_logprobs: int = Field(0, ge=0, le=MOST_LOGPROBS)
-    response_format: TextFormat | None = None
     modalities: list[Literal["text"]] | None = None
-    tools: _Nothing
-    tool_choice: Literal["none", "auto"] = "none"
-    parallel_tool_calls: bool = False
-    functions: _Nothing
+    tools: list[Tool] = Field([], max_length=_MOST_TOOLS)
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool = True
+    functions: list[Any] = Field([], max_length=0)
     function_call: Literal["none", "auto"] = "none"
     store: Literal[False] = False
     metadata: dict[str, str] | None = None
@@ -95,6 +70,27 @@ class AskedChat(Asked):
             raise ValueError("top_logprobs: expected logprobs to be true")
         return self
 
+    @model_validator(mode="after")
+    def has_known_tools(self) -> Self:
+        """Refuse a choice of a tool that the request lacks, and two formats."""
+        choice = self.tool_choice
+        if not self.tools and choice not in (None, "none", "auto"):
+            raise ValueError("tool_choice: expected tools")
+        if isinstance(choice, NamedTool) and not self.callable_tools():
+            raise ValueError("tool_choice: expected a function of tools")
+        if self.callable_tools() and self.grammar is not None:
+            raise ValueError("tools: not with a format of the answer")
+        return self
+
+    def callable_tools(self) -> list[Tool]:
+        """Return the tools that the answer may call."""
+        if self.tool_choice == "none":
+            return []
+        if not isinstance(self.tool_choice, NamedTool):
+            return self.tools
+        name = self.tool_choice.function.name
+        return [tool for tool in self.tools if tool.function.name == name]
+
     def options(self, max_tokens: int) -> dict[str, Any]:
         """Return the keyword arguments of `TextSession.stream`."""
         logprobs = self.top_logprobs if self.logprobs else None
@@ -102,25 +98,42 @@ class AskedChat(Asked):
 
 
 class ChatChoice(Choice):
-    """An answer in a chat."""
+    """An answer in a chat; its calls of tools are in ``form``, if it may have any."""
 
-    def __init__(self, text_of: TextOf | None) -> None:
+    def __init__(self, text_of: TextOf | None, form: CallForm | None) -> None:
         self._text_of = text_of
         self._is_begun = False
+        self._reader = None if form is None else CallReader(form)
 
     def whole(self, pieces: Sequence[Piece]) -> dict[str, Any]:
-        text = "".join(piece.text for piece in pieces)
-        message = {"role": "assistant", "content": text, "refusal": None}
+        finish = pieces[-1].finish
+        text, calls = self._read("".join(piece.text for piece in pieces), finish)
+        message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+        if calls:
+            own = [{n: value for n, value in call.items() if n != "index"} for call in calls]
+            message = {**message, "content": text or None, "tool_calls": own}
         return {"message": message, **self._end(pieces)}
 
-    def parts(self, piece: Piece) -> Iterator[dict[str, Any]]:
+    def part(self, piece: Piece) -> dict[str, Any]:
         role = {} if self._is_begun else {"role": "assistant"}
         self._is_begun = True
-        yield {"delta": {**role, "content": piece.text}, **self._end([piece])}
+        text, calls = self._read(piece.text, piece.finish)
+        called = {"tool_calls": calls} if calls else {}
+        return {"delta": {**role, "content": text, **called}, **self._end([piece])}
+
+    def _read(self, text: str, finish: str | None) -> tuple[str, list[dict[str, Any]]]:
+        """Return the prose and the calls of a part of the text."""
+        if self._reader is None:
+            return text, []
+        prose, calls = self._reader.add(text)
+        return prose + (self._reader.rest() if finish is not None else ""), calls
 
     def _end(self, pieces: Sequence[Piece]) -> dict[str, Any]:
+        finish = pieces[-1].finish
+        if finish == "stop" and self._reader is not None and self._reader.count:
+            finish = "tool_calls"
         logprobs = self._text_of and chat_logprobs(pieces, self._text_of)
-        return {"logprobs": logprobs, "finish_reason": pieces[-1].finish}
+        return {"logprobs": logprobs, "finish_reason": finish}
 
 
 class ChatAnswer(Answer):
@@ -128,14 +141,40 @@ class ChatAnswer(Answer):
 
     prefix, whole_kind, part_kind = "chatcmpl", "chat.completion", "chat.completion.chunk"
 
-    def __init__(self, model: TextModel, tokens: list[int], asked: AskedChat) -> None:
+    def __init__(
+        self,
+        model: TextModel,
+        tokens: list[int],
+        asked: AskedChat,
+        calls: tuple[str, CallForm] | None = None,
+    ) -> None:
         limit = asked.max_completion_tokens or asked.max_tokens or model.room(tokens)
         options = asked.options(limit)
+        self._form = None
+        if calls is not None:
+            options["grammar"], self._form = calls
         super().__init__(model, [tokens], options, count=asked.n, has_usage=asked.has_usage)
         self._text_of = model.text_of_token if asked.logprobs else None
 
     def choice(self, prompt: int) -> ChatChoice:
-        return ChatChoice(self._text_of)
+        return ChatChoice(self._text_of, self._form)
+
+
+def _calls(model: TextModel, asked: AskedChat) -> tuple[str, CallForm] | None:
+    """Return the grammar of an answer that may call tools, and the form of calls."""
+    tools = asked.callable_tools()
+    if not tools:
+        return None
+    form, is_known = find_form(model.chat_template or "")
+    is_required = asked.tool_choice not in (None, "auto")
+    if not (is_known or is_required):
+        raise RefusedError(
+            Reason.INVALID,
+            "tool_choice: expected 'required', 'none' or a function, as the model's chat template "
+            "shows no calls, got: 'auto'",
+        )
+    has_several = asked.parallel_tool_calls and not isinstance(asked.tool_choice, NamedTool)
+    return call_grammar(tools, form, is_required=is_required, has_several=has_several), form
 
 
 def chat_routes(models: Mapping[str, TextModel], bodies: Bodies, timeout_s: float) -> APIRouter:
@@ -147,8 +186,13 @@ def chat_routes(models: Mapping[str, TextModel], bodies: Bodies, timeout_s: floa
         model = find_model(models, asked.model)
         with model.refusals():
             check_texts(model, 1, asked.n)
-            tokens = await model.tokens_of_chat([message.plain() for message in asked.messages])
-        return ChatAnswer(model, tokens, asked), asked.stream
+            messages = [message.plain() for message in asked.messages]
+            tools = [] if asked.tool_choice == "none" else asked.tools
+            plain = [tool.model_dump(exclude={"function": {"strict"}}) for tool in tools]
+            tokens = await model.tokens_of_chat(messages, plain)
+            calls = _calls(model, asked)
+            await model.check_grammar(asked.grammar if calls is None else calls[0])
+        return ChatAnswer(model, tokens, asked, calls), asked.stream
 
     @router.post("/completions")
     async def complete(request: Request) -> Response:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
 from fastapi import APIRouter, Request, Response
@@ -92,10 +92,10 @@ class CompletionChoice(Choice):
         text = self._echo + "".join(piece.text for piece in pieces)
         return self._described(text, pieces, 0)
 
-    def parts(self, piece: Piece) -> Iterator[dict[str, Any]]:
+    def part(self, piece: Piece) -> dict[str, Any]:
         offset, self._length = self._length, self._length + len(piece.text)
         text, self._echo = self._echo + piece.text, ""
-        yield self._described(text, [piece], offset)
+        return self._described(text, [piece], offset)
 
     def _described(self, text: str, pieces: Sequence[Piece], offset: int) -> dict[str, Any]:
         logprobs = self._text_of and completion_logprobs(pieces, self._text_of, offset)
@@ -140,6 +140,7 @@ def completion_routes(
         model = find_model(models, asked.model)
         with model.refusals():
             check_texts(model, len(asked.prompts()), asked.best_of or asked.n)
+            await model.check_grammar(asked.grammar)
             tokens = [await model.tokens_of(prompt) for prompt in asked.prompts()]
         return Completion(model, tokens, asked), asked.stream
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from handmade_decoder import VOCABULARY, write_decoder
+from handmade_decoder import write_decoder
 
 from tensoropt.compiler.cli.opt import main as compile_model
 
-LETTERS = [*'{}[]":,-.0123456789 abcdefghijklmnopqrstuvwxyz', "\n"]
+LETTERS = [*map(chr, range(ord(" "), ord("~") + 1)), "\n"]
 END = len(LETTERS)
 CONTEXT = 600
 
@@ -23,7 +23,7 @@ def write_letters(path: Path) -> None:
     tokenizer = Tokenizer(models.BPE(words, []))
     tokenizer.pre_tokenizer, tokenizer.decoder = split, decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken("<end>", special=True)])
-    assert tokenizer.get_vocab_size() == VOCABULARY
+    assert tokenizer.token_to_id("<end>") == END
     tokenizer.save(str(path))
 
 
@@ -34,7 +34,8 @@ def letters_plan(folder: Path, *, ranks: int = 2, template: str = "", seed: int 
     (folder / "config.json").write_text(json.dumps(config))
     if template:
         (folder / "chat_template.jinja").write_text(template)
-    model = write_decoder(folder / "m.onnx", layers=1, in_place=True, seed=seed)
+    how = {"layers": 1, "in_place": True, "seed": seed, "vocabulary": len(LETTERS) + 1}
+    model = write_decoder(folder / "m.onnx", **how)
     plan = folder / "plan"
     flags = ["--mesh", str(ranks), "--device", "v100", "--pick", "leanest", "-o", str(plan)]
     assert compile_model([str(model), *flags]) == 0

@@ -23,6 +23,11 @@ from tensoropt.serving.text_model import TextModel
 
 TALK: Any = [{"role": "system", "content": "ab"}, {"role": "user", "content": "c"}]
 
+TOOLS: Any = [{"type": "function", "function": {"name": "f", "description": "adds"}}]
+NONE: Any = {"type": "function", "function": {"name": "g"}}
+JSON: Any = {"type": "json_object"}
+WRONG: Any = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "wrong"}}}
+
 Ask = Callable[[openai.AsyncOpenAI], Awaitable[Any]]
 
 
@@ -92,16 +97,24 @@ def test_a_stream() -> None:
     [
         ({"model": "n"}, 404, "model 'n': not a text model here"),
         ({"messages": []}, 400, "messages"),
-        ({"messages": [{"role": "user"}]}, 400, "messages.0.content: Field required"),
+        ({"messages": [{"role": "user"}]}, 400, "messages.0: .* content: expected a text"),
         ({"messages": [{"role": "tool", "content": "a"}]}, 400, "chat template: expected a user"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "messages.0"),
         ({"n": 65}, 400, "n: expected at most 64 texts"),
         ({"top_logprobs": 1}, 400, "top_logprobs: expected logprobs to be true"),
-        ({"tools": [{"type": "function"}]}, 400, "tools: List should have at most 0 items"),
-        ({"response_format": {"type": "json_object"}}, 400, "response_format.type"),
+        ({"tools": [{"type": "function"}]}, 400, "tools.0.function: Field required"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, 400, "tools.0.function.n"),
+        ({"tools": TOOLS}, 400, "tool_choice: expected 'required', 'none' or a function"),
+        ({"tool_choice": "required"}, 400, "tool_choice: expected tools"),
+        ({"tools": TOOLS, "tool_choice": NONE}, 400, "tool_choice: expected a function of tools"),
+        ({"tools": TOOLS, "response_format": JSON}, 400, "tools: not with a format of the answer"),
+        ({"response_format": {"type": "xml"}}, 400, "response_format: "),
+        ({"response_format": {"type": "json_schema"}}, 400, "json_schema: Field required"),
+        ({"response_format": WRONG}, 400, "grammar: wrong"),
+        ({"extra_body": {"structured_outputs": {}}}, 400, "expected one of json, regex"),
         ({"store": True}, 400, "store: Input should be False"),
         ({"stream_options": {"include_usage": True}}, 400, "expected stream to be true"),
-        ({"messages": [{"role": "assistant", "content": None}]}, 400, "content: Field required"),
+        ({"messages": [{"role": "assistant", "content": None}]}, 400, "content: expected a text"),
         ({"messages": [{**TALK[1], "refusal": "no"}]}, 400, "refusal: Extra inputs are not"),
         ({"extra_body": {"other": 1}}, 400, "other: Extra inputs are not permitted"),
         ({"max_tokens": 0}, 400, "max_tokens"),

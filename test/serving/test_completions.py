@@ -33,6 +33,8 @@ class Counting:
         self.is_alive, self.error, self.context = True, None, 1 << 14
         self.slots, self.running, self.waiting = 16, 0, 0
         self.asked: list[dict[str, Any]] = []
+        self.chat_template = "{{ messages }}"
+        self.grammars: list[str] = []
         self.closed = threading.Event()
 
     def tokens_of(self, prompt: str | Sequence[int]) -> list[int]:
@@ -40,10 +42,17 @@ class Counting:
             raise UserError("prompt: is empty")
         return list(map(ord, prompt)) if isinstance(prompt, str) else list(prompt)
 
-    def tokens_of_chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+    def tokens_of_chat(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> list[int]:
         if messages[-1]["role"] != "user":
             raise UserError("chat template: expected a user")
         return self.tokens_of("".join(message["content"] for message in messages))
+
+    def check_grammar(self, grammar: str) -> None:
+        self.grammars.append(grammar)
+        if "wrong" in grammar:
+            raise UserError("grammar: wrong")
 
     def text_of(self, tokens: Sequence[int]) -> str:
         return "".join(f" {token}" for token in tokens)

@@ -1,0 +1,283 @@
+"""OpenAI's client and a server with two ranks: every feature of texts."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema
+import openai
+import pydantic
+import pytest
+from fake_server import Server
+from letters import LETTERS, letters_plan
+from openai_server import TEMPLATE, client_of, serving
+
+TALK: Any = [{"role": "user", "content": "Hi"}]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    plan = letters_plan(tmp_path_factory.mktemp("letters"), template=TEMPLATE)
+    with serving(f"m={plan}") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> Iterator[openai.OpenAI]:
+    with client_of(server) as found:
+        yield found
+
+
+@pytest.fixture
+def grammars() -> None:
+    pytest.importorskip("llguidance", reason="pip install tensoropt[grammar]")
+
+
+def complete(client: openai.OpenAI, **how: Any) -> Any:
+    return client.completions.create(**{"model": "m", "prompt": "ab", "max_tokens": 12, **how})
+
+
+def chat(client: openai.OpenAI, **how: Any) -> Any:
+    return client.chat.completions.create(**{"model": "m", "messages": TALK, **how})
+
+
+def test_several_choices_and_seeds(client: openai.OpenAI) -> None:
+    found = complete(client, n=3, seed=1)
+    texts = [choice.text for choice in found.choices]
+    assert len({*texts}) == 3
+    assert [choice.index for choice in found.choices] == [0, 1, 2]
+    assert [choice.text for choice in complete(client, n=3, seed=1).choices] == texts
+    assert (found.usage.prompt_tokens, found.usage.completion_tokens) == (2, 36)
+    echoed = complete(client, seed=1, echo=True, prompt=["ab", "b"], n=2)
+    assert [c.text[:2] for c in echoed.choices[:2]] == ["ab", "ab"]
+    assert echoed.choices[0].text == "ab" + texts[0]
+
+
+def test_the_best_is_the_likeliest(client: openai.OpenAI) -> None:
+    every = complete(client, n=4, seed=2, logprobs=0)
+    means = [sum(c.logprobs.token_logprobs) / len(c.logprobs.tokens) for c in every.choices]
+    (best,) = complete(client, best_of=4, seed=2, logprobs=0).choices
+    assert best.text == every.choices[means.index(max(means))].text
+
+
+def test_probabilities(client: openai.OpenAI) -> None:
+    (choice,) = complete(client, temperature=0, logprobs=3).choices
+    own = choice.logprobs
+    assert "".join(own.tokens) == choice.text
+    assert own.text_offset == list(range(12))
+    for token, value, top in zip(own.tokens, own.token_logprobs, own.top_logprobs, strict=True):
+        assert top[token] == value == max(top.values())
+        assert len(top) == 3
+        assert 0 < sum(map(math.exp, top.values())) < 1
+    (choice,) = chat(client, max_tokens=4, temperature=0, logprobs=True, top_logprobs=2).choices
+    assert "".join(entry.token for entry in choice.logprobs.content) == choice.message.content
+    for entry in choice.logprobs.content:
+        assert bytes(entry.bytes).decode() == entry.token
+        assert entry.top_logprobs[0].logprob == entry.logprob
+    parts = chat(client, max_tokens=4, temperature=0, logprobs=True, stream=True)
+    values = [e.logprob for part in parts for e in part.choices[0].logprobs.content]
+    assert values == [entry.logprob for entry in choice.logprobs.content]
+
+
+def test_biases_and_penalties(client: openai.OpenAI) -> None:
+    letter = str(LETTERS.index("z"))
+    biased = complete(client, logit_bias={letter: 100})
+    assert biased.choices[0].text == "z" * 12
+    banned = complete(client, temperature=0, logit_bias={letter: 100}, frequency_penalty=2.0)
+    assert banned.choices[0].text == "z" * 12
+    plain = complete(client, temperature=0, max_tokens=40).choices[0].text
+    varied = (
+        complete(
+            client,
+            temperature=0,
+            max_tokens=40,
+            presence_penalty=2.0,
+            frequency_penalty=2.0,
+            extra_body={"repetition_penalty": 1.5},
+        )
+        .choices[0]
+        .text
+    )
+    assert len({*varied}) > len({*plain})
+
+
+def test_min_p_and_top_k(client: openai.OpenAI) -> None:
+    greedy = complete(client, temperature=0).choices[0].text
+    assert complete(client, extra_body={"min_p": 1.0}).choices[0].text == greedy
+    assert complete(client, extra_body={"top_k": 1}).choices[0].text == greedy
+
+
+def test_ends(client: openai.OpenAI) -> None:
+    greedy = complete(client, temperature=0).choices[0].text
+    (choice,) = complete(client, temperature=0, stop=[greedy[3]]).choices
+    assert (choice.text, choice.finish_reason) == (greedy[: greedy.index(greedy[3])], "stop")
+    token = LETTERS.index(greedy[3])
+    (choice,) = complete(client, temperature=0, extra_body={"stop_token_ids": [token]}).choices
+    assert choice.finish_reason == "stop"
+    end = {str(len(LETTERS)): 100}
+    assert complete(client, logit_bias=end).choices[0].text == ""
+    (choice,) = complete(client, logit_bias=end, extra_body={"ignore_eos": True}).choices
+    assert choice.finish_reason == "length"
+
+
+def test_a_stream_with_usage(client: openai.OpenAI) -> None:
+    how: Any = {"stream": True, "stream_options": {"include_usage": True}, "n": 2, "seed": 3}
+    *parts, last = complete(client, **how)
+    whole = complete(client, n=2, seed=3)
+    for choice in whole.choices:
+        own = [p.choices[0] for p in parts if p.choices[0].index == choice.index]
+        assert "".join(part.text for part in own) == choice.text
+    assert last.usage == whole.usage
+    parts = chat(client, stream=True, n=2, max_tokens=3)
+    roles = [p.choices[0].index for p in parts if p.choices[0].delta.role == "assistant"]
+    assert sorted(roles) == [0, 1]
+
+
+def test_json_objects(client: openai.OpenAI, grammars: None) -> None:
+    how: Any = {"response_format": {"type": "json_object"}, "max_tokens": 300}
+    for seed in range(3):
+        (choice,) = chat(client, seed=seed, logit_bias={str(LETTERS.index("}")): 4}, **how).choices
+        assert choice.finish_reason == "stop"
+        assert isinstance(json.loads(choice.message.content), dict)
+
+
+class Step(pydantic.BaseModel):
+    count: int
+    name: str = pydantic.Field(max_length=8)
+
+
+class Steps(pydantic.BaseModel):
+    steps: list[Step] = pydantic.Field(max_length=2)
+    is_last: bool
+
+
+def test_schemas(client: openai.OpenAI, grammars: None) -> None:
+    """The client makes the schema, and parses the answer."""
+    found = client.chat.completions.parse(
+        model="m", messages=TALK, response_format=Steps, max_tokens=300, seed=5
+    )
+    assert isinstance(found.choices[0].message.parsed, Steps)
+    with client.chat.completions.stream(
+        model="m", messages=TALK, response_format=Steps, max_tokens=300, seed=6
+    ) as stream:
+        assert isinstance(stream.get_final_completion().choices[0].message.parsed, Steps)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "pattern"),
+    [
+        ({"regex": "[a-c]{2}/x[0-9]"}, "^[a-c]{2}/x[0-9]$"),
+        ({"choice": ["left", "right"]}, "^(left|right)$"),
+        ({"grammar": 'start: "a" /b{3}/'}, "^abbb$"),
+        ({"json": {"type": "integer", "minimum": 1, "maximum": 99}}, "^[1-9][0-9]?$"),
+    ],
+)
+def test_structured_outputs(
+    client: openai.OpenAI, grammars: None, wanted: Any, pattern: str
+) -> None:
+    (choice,) = complete(client, extra_body={"structured_outputs": wanted}).choices
+    jsonschema.validate(choice.text, {"type": "string", "pattern": pattern})
+    assert choice.finish_reason == "stop"
+
+
+PLACE = {
+    "type": "object",
+    "properties": {"place": {"type": "string", "maxLength": 9}, "days": {"type": "integer"}},
+    "required": ["place", "days"],
+    "additionalProperties": False,
+}
+TOOLS: Any = [
+    {"type": "function", "function": {"name": "weather", "parameters": PLACE}},
+    {"type": "function", "function": {"name": "now", "description": "The time"}},
+]
+NOW: Any = {"type": "function", "function": {"name": "now"}}
+
+
+def check_call(call: Any) -> None:
+    assert call.type == "function"
+    arguments = json.loads(call.function.arguments)
+    if call.function.name == "weather":
+        jsonschema.validate(arguments, PLACE)
+    else:
+        assert (call.function.name, arguments) == ("now", {})
+
+
+def test_required_calls(client: openai.OpenAI, grammars: None) -> None:
+    for seed in range(3):
+        how: Any = {"tools": TOOLS, "tool_choice": "required", "max_tokens": 400, "seed": seed}
+        (choice,) = chat(client, parallel_tool_calls=False, **how).choices
+        assert (choice.finish_reason, choice.message.content) == ("tool_calls", None)
+        (call,) = choice.message.tool_calls
+        check_call(call)
+
+
+def test_a_named_call(client: openai.OpenAI, grammars: None) -> None:
+    (choice,) = chat(client, tools=TOOLS, tool_choice=NOW).choices
+    assert [call.function.name for call in choice.message.tool_calls] == ["now"]
+
+
+def test_calls_in_a_stream(client: openai.OpenAI, grammars: None) -> None:
+    with client.chat.completions.stream(
+        model="m",
+        messages=TALK,
+        tools=TOOLS,
+        tool_choice="required",
+        parallel_tool_calls=False,
+        max_tokens=400,
+    ) as stream:
+        (choice,) = stream.get_final_completion().choices
+    assert choice.finish_reason == "tool_calls"
+    for call in choice.message.tool_calls or []:
+        check_call(call)
+    assert not choice.message.content
+
+
+def test_a_call_may_be_sent_back(client: openai.OpenAI, grammars: None) -> None:
+    said = chat(client, tools=TOOLS, tool_choice=NOW).choices[0].message
+    result: Any = {"role": "tool", "tool_call_id": said.tool_calls[0].id, "content": "noon"}
+    told = chat(client, tools=TOOLS, messages=[*TALK, said, result], max_tokens=5)
+    assert told.usage.prompt_tokens > len(json.dumps(TOOLS))
+    assert chat(client, tools=TOOLS, tool_choice="none", max_tokens=1).usage.prompt_tokens < 30
+
+
+def test_errors(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="biases: expected tokens from 0 to 97") as why:
+        complete(client, logit_bias={"96": 1, "97": 1})
+    assert why.value.body == {
+        "message": "biases: expected tokens from 0 to 97 - 1, got: 97",
+        "type": "invalid_request_error",
+        "param": None,
+        "code": None,
+    }
+    with pytest.raises(openai.NotFoundError) as missing:
+        complete(client, model="n")
+    assert missing.value.code == "model_not_found"
+
+
+def test_hostile_schemas(client: openai.OpenAI, grammars: None) -> None:
+    """Each is refused, and the server answers the next request."""
+    deep: Any = {"type": "array"}
+    for _ in range(150):
+        deep = {"type": "array", "items": deep}
+    for schema in (
+        {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}},
+        {"type": "object", "properties": {"a": {"$ref": "http://localhost/schema"}}},
+        {"type": "string", "pattern": "(a|"},
+        {"allOf": [{"enum": [f"{n}{m}" for n in range(900)]} for m in range(30)]},
+        deep,
+    ):
+        wanted: Any = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
+        with pytest.raises(openai.BadRequestError):
+            chat(client, response_format=wanted, max_tokens=20)
+        assert chat(client, max_tokens=1).usage.completion_tokens == 1
+
+
+def test_a_request_id(client: openai.OpenAI) -> None:
+    answer = client.completions.with_raw_response.create(
+        model="m", prompt="a", max_tokens=1, extra_headers={"X-Request-Id": "mine-7"}
+    )
+    assert answer.headers["x-request-id"] == "mine-7"
+    assert complete(client)._request_id
