@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tensoropt.runtime.text.limits import SLOTS, SPECULATE
+from tensoropt.serving.protocol.keys import Keys
 
 __all__ = ["ServerOptions", "ServingOptions", "TextLimits"]
 
@@ -16,13 +17,15 @@ _QUEUE, _TIMEOUT_S = 256, 60.0
 class ServerOptions:
     """Addresses of a server, and its grace period; ``grpc_port`` None serves HTTP only.
 
-    ``address_file`` contains the addresses, one per line, while the server runs.
+    ``address_file`` contains the addresses, one per line, while the server runs. Clients need one
+    of ``keys``, if it has any.
     """
 
     host: str = "127.0.0.1"
     grpc_port: int | None = 8001
     grace_s: float = 30.0
     address_file: Path | None = None
+    keys: Keys = field(default_factory=Keys)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from tensoropt.runtime.support.http_server import server_config
 from tensoropt.serving.http.app import make_app
 from tensoropt.serving.http.body import Bodies
 from tensoropt.serving.http.connection import Connection
+from tensoropt.serving.http.key_check import KeyCheck
 from tensoropt.serving.http.request_logging import RequestLogging
 from tensoropt.serving.log import LOG
 from tensoropt.serving.options import ServerOptions
@@ -107,7 +108,7 @@ class _Http(uvicorn.Server):
 
 def _config(app: FastAPI, options: ServerOptions) -> uvicorn.Config:
     return server_config(
-        RequestLogging(app),
+        RequestLogging(KeyCheck(app, options.keys)),
         Connection,
         math.ceil(options.grace_s),
         loop="none",
@@ -125,7 +126,13 @@ class _Rpc:
         self.port: int | None = None
         if options.grpc_port is not None:
             self._server, self.port = make_server(
-                service, bodies.most, bodies.count, bodies.side, options.host, options.grpc_port
+                service,
+                bodies.most,
+                bodies.count,
+                bodies.side,
+                options.host,
+                options.grpc_port,
+                options.keys,
             )
 
     async def start(self) -> None:

@@ -25,7 +25,8 @@ _DESCRIPTION = """\
 Serve plans by the Open Inference Protocol (KServe's and Triton's), over HTTP and gRPC. Ranks are
 started once and sleep between requests; requests share runs up to the plan's batch size.
 A plan's model is served as NAME, by default the name of the plan's folder.
-There is no authentication: every client that reaches --host may use the models.
+Without --api-key-file there is no authentication: every client that reaches --host may use the
+models.
 Exit status: 0 after SIGTERM or Ctrl-C, once all requests in progress are answered; 1 with one line
 of error."""
 
@@ -90,10 +91,12 @@ def _serve(
     from tensoropt.serving.metrics import Metrics
     from tensoropt.serving.openai.routes import openai_routes
     from tensoropt.serving.opening import Opener
+    from tensoropt.serving.protocol.keys import read_keys
     from tensoropt.serving.server import serve
     from tensoropt.serving.service import Service
     from tensoropt.serving.side_process import SideProcess
 
+    keys = read_keys(arguments.api_key, arguments.api_key_file)
     set_up(is_json=arguments.log_format == "json", has_requests=not arguments.no_access_log)
     listener = listen("HTTP", arguments.host, arguments.port)
     with listener:
@@ -116,6 +119,7 @@ def _serve(
             grpc_port=None if arguments.no_grpc else arguments.grpc_port,
             grace_s=arguments.grace,
             address_file=arguments.address_file,
+            keys=keys,
         )
         most = arguments.max_body << 20  # from MiB
         together = None if arguments.max_bodies is None else arguments.max_bodies << 20
@@ -199,6 +203,10 @@ def _add_address(add: Any) -> None:
     add("--no-grpc", action="store_true", help="serve HTTP only")
     add("--address-file", type=Path, metavar="FILE",
         help="write the addresses, one per line, to FILE while serving")  # fmt: skip
+    add("--api-key-file", type=Path, metavar="FILE",
+        help="answer only clients with a key of FILE, one per line")  # fmt: skip
+    add("--api-key", action="append", default=[], metavar="KEY",
+        help="a key, visible to other users of this machine (repeatable)")  # fmt: skip
 
 
 def _add_log(add: Any) -> None:

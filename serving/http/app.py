@@ -10,10 +10,11 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from tensoropt.runtime.support.errors import one_line, printable
+from tensoropt.runtime.support.errors import one_line
 from tensoropt.runtime.support.version import __version__
 from tensoropt.serving.http.body import Bodies
 from tensoropt.serving.http.disconnect import unless_disconnected
+from tensoropt.serving.http.errors import error_response_at
 from tensoropt.serving.log import note
 from tensoropt.serving.metrics import CONTENT_TYPE
 from tensoropt.serving.protocol.bodies import (
@@ -54,26 +55,23 @@ def make_app(service: Service, bodies: Bodies, more: Sequence[APIRouter] = ()) -
     return app
 
 
-async def _refused(_: Request, error: Exception) -> Response:
+async def _refused(request: Request, error: Exception) -> Response:
     note(error)
     refused = cast(RefusedError, error)
     headers = _CLOSING if refused.reason in _UNREAD else None
-    return _error(refused.reason.status, str(refused), headers)
+    return error_response_at(request.url.path, refused.reason.status, str(refused), headers)
 
 
-async def _failed(_: Request, error: Exception) -> Response:
-    return _error(500, one_line(error), _CLOSING)
+async def _failed(request: Request, error: Exception) -> Response:
+    return error_response_at(request.url.path, 500, one_line(error), _CLOSING)
 
 
 async def _not_found(request: Request, error: Exception) -> Response:
     found = cast(HTTPException, error)
     what = f"{request.method} {request.url.path:.80}"
     wanted = (found.headers or {}).get("Allow", "another path, such as /v2")
-    return _error(found.status_code, f"{what}: unknown, expected {wanted}", _CLOSING)
-
-
-def _error(status: int, text: str, headers: dict[str, str] | None) -> Response:
-    return JSONResponse({"error": printable(text)}, status, headers)
+    text = f"{what}: unknown, expected {wanted}"
+    return error_response_at(request.url.path, found.status_code, text, _CLOSING)
 
 
 def _server_routes(service: Service) -> APIRouter:

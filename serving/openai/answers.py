@@ -14,8 +14,8 @@ from fastapi import Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from tensoropt.runtime.text.session import Piece
+from tensoropt.serving.http.errors import error_body
 from tensoropt.serving.log import note
-from tensoropt.serving.openai.errors import error_body
 from tensoropt.serving.openai.logprobs import mean_logprob
 from tensoropt.serving.protocol.refusals import RefusedError
 from tensoropt.serving.text_model import TextModel

@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 
-from tensoropt.serving.openai.errors import error_response
+from tensoropt.serving.http.errors import error_response
 from tensoropt.serving.openai.responding import find_model
 from tensoropt.serving.protocol.refusals import RefusedError
 from tensoropt.serving.text_model import TextModel

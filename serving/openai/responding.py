@@ -10,8 +10,8 @@ from fastapi import Request, Response
 from tensoropt.runtime.support.errors import did_you_mean
 from tensoropt.serving.http.body import Bodies, Body
 from tensoropt.serving.http.disconnect import unless_disconnected
+from tensoropt.serving.http.errors import error_response
 from tensoropt.serving.openai.answers import Answer
-from tensoropt.serving.openai.errors import error_response
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
 from tensoropt.serving.text_model import TextModel
 

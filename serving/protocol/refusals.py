@@ -13,6 +13,7 @@ class Reason(Enum):
     """Reasons of a refusal; a value is the HTTP status and the name of gRPC's code."""
 
     INVALID = (400, "INVALID_ARGUMENT")
+    UNAUTHENTICATED = (401, "UNAUTHENTICATED")
     UNKNOWN = (404, "NOT_FOUND")
     SLOW = (408, "DEADLINE_EXCEEDED")
     LARGE = (413, "RESOURCE_EXHAUSTED")

@@ -13,6 +13,7 @@ from tensoropt.runtime.support.errors import UserError, one_line
 from tensoropt.serving.log import ID_HEADER, log_request, note
 from tensoropt.serving.protocol import messages
 from tensoropt.serving.protocol.calls import is_long_to_read, read_call, read_call_bytes, write_call
+from tensoropt.serving.protocol.keys import KEY_HEADER, Keys
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
 from tensoropt.serving.protocol.requests import Infer
 from tensoropt.serving.rpc.health import health_handler
@@ -22,17 +23,25 @@ from tensoropt.serving.side_process import SideProcess
 __all__ = ["make_server"]
 
 _IDLE_MS = 600_000  # a connection without calls is closed after this
+_OPEN = ("ServerLive", "ServerReady")
 _Method = Callable[[Any], Awaitable[Any]]
 Count = Callable[[int], AbstractContextManager[None]]
 
 
 def make_server(
-    service: Service, max_body: int, count: Count, side: SideProcess, host: str, port: int
+    service: Service,
+    max_body: int,
+    count: Count,
+    side: SideProcess,
+    host: str,
+    port: int,
+    keys: Keys,
 ) -> tuple[grpc.aio.Server, int]:
     """Return a server that is bound but not started, and its port; raises `UserError`.
 
     A message has at most ``max_body`` bytes. ``count`` bounds the total of received messages;
-    gRPC does not limit the total of incomplete messages. ``side`` parses long messages.
+    gRPC does not limit the total of incomplete messages. ``side`` parses long messages. Clients
+    need one of ``keys``, except for probes.
     """
     options = [
         ("grpc.so_reuseport", 0),  # otherwise two servers silently share a port
@@ -42,7 +51,8 @@ def make_server(
     ]
     server = grpc.aio.server(options=options)
     handlers = {
-        name: _handler(name, method, count) for name, method in _methods(service, side).items()
+        name: _handler(name, method, count, Keys() if name in _OPEN else keys)
+        for name, method in _methods(service, side).items()
     }
     handler = grpc.method_handlers_generic_handler(messages.SERVICE, handlers)
     server.add_generic_rpc_handlers((handler, health_handler(service)))
@@ -53,16 +63,20 @@ def make_server(
         raise UserError(f"gRPC: cannot listen at {host}, port {port}") from None
 
 
-def _handler(name: str, method: _Method, count: Count) -> grpc.RpcMethodHandler[Any, Any]:
+def _handler(
+    name: str, method: _Method, count: Count, keys: Keys
+) -> grpc.RpcMethodHandler[Any, Any]:
     kind = getattr(messages, f"{name}Request")
 
     async def answered(raw: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-        given = dict(context.invocation_metadata() or ()).get(ID_HEADER)
+        metadata = dict(context.invocation_metadata() or ())
+        given = metadata.get(ID_HEADER)
         with log_request(
             "grpc", name, context.peer(), given if isinstance(given, str) else None
         ) as line:
             context.set_trailing_metadata(((ID_HEADER, line.id),))
             try:
+                keys.check(str(metadata.get(KEY_HEADER, "")))
                 with count(len(raw)):
                     answer = await method(_parse(kind, raw))
             except Exception as error:

@@ -67,6 +67,7 @@ def _main() -> None:
     parser.add_argument("--timeout", type=float, default=60.0)
     parser.add_argument("--address-file", type=Path)
     parser.add_argument("--log-format")
+    parser.add_argument("--api-key-file", type=Path)
     parser.add_argument("--models", default="double", choices=("double", "all"))
     arguments = parser.parse_args()
 
@@ -82,6 +83,7 @@ def _main() -> None:
     from tensoropt.serving.model import Model
     from tensoropt.serving.openai.routes import openai_routes
     from tensoropt.serving.options import ServerOptions, ServingOptions, TextLimits
+    from tensoropt.serving.protocol.keys import read_keys
     from tensoropt.serving.server import serve
     from tensoropt.serving.service import Service
     from tensoropt.serving.side_process import SideProcess
@@ -109,7 +111,8 @@ def _main() -> None:
         models["words"] = Model("words", WORDS, SAME, EchoSession(), ServingOptions(), metrics)
         texts["m"] = TextModel("m", Short(), TextLimits(), metrics)
     service = Service(models, metrics, arguments.timeout, texts)
-    options = ServerOptions(grpc_port=0, address_file=arguments.address_file)
+    keys = read_keys([], arguments.api_key_file)
+    options = ServerOptions(grpc_port=0, address_file=arguments.address_file, keys=keys)
     side = SideProcess(arguments.max_body, arguments.timeout)
     bodies = body.Bodies(arguments.max_body, arguments.max_bodies, side)
     routes = openai_routes(texts, bodies, 20.0)

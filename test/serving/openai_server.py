@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import openai
 from fake_server import Server, started
@@ -30,8 +29,3 @@ def serving(*flags: str) -> Iterator[Server]:
 def client_of(server: Server, api_key: str = "none") -> openai.OpenAI:
     url = f"http://127.0.0.1:{server.http}/v1"
     return openai.OpenAI(api_key=api_key, base_url=url, max_retries=0, timeout=60.0)
-
-
-def write_keys(path: Path, *keys: str) -> Path:
-    path.write_text("\n".join(keys))
-    return path

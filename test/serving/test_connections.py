@@ -21,6 +21,7 @@ from tensoropt.runtime.support.http_server import listen, server_config
 from tensoropt.serving.http.body import Bodies
 from tensoropt.serving.http.connection import Connection
 from tensoropt.serving.protocol import messages
+from tensoropt.serving.protocol.keys import Keys
 from tensoropt.serving.rpc.servicer import make_server
 
 _INFER = b"POST /v2/models/double/infer HTTP/1.1\r\nHost: x\r\n"
@@ -239,7 +240,7 @@ def test_messages_of_grpc_are_bounded_together():
         bodies = Bodies(1 << 20, 60_000)
         async with served(FakeSession()) as service:
             limits = bodies.most, bodies.count, bodies.side
-            server, port = make_server(service, *limits, "127.0.0.1", 0)
+            server, port = make_server(service, *limits, "127.0.0.1", 0, Keys())
             await server.start()
             for _ in range(3):  # each is forgotten after its answer
                 found = await refusal(port, 100_000)
