@@ -19,6 +19,7 @@ from prometheus_client import (
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
+from tensoropt.serving.text_metrics import TextMetrics
 
 __all__ = ["CONTENT_TYPE", "Metrics", "Sums"]
 
@@ -91,6 +92,7 @@ class Metrics:
             "tensoropt_proposed_tokens", "Tokens proposed for texts, by result: all or accepted.",
             ["model", "result"], registry=registry,
         )  # fmt: skip
+        self.texts = TextMetrics(registry)
         self._ended: dict[str, float] = {}
         self._ready = Gauge(
             "tensoropt_ready", "1 while ranks answer.", ["model"], registry=registry

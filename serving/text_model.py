@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from math import nan
 from typing import Any, ParamSpec, TypeVar
 
 from tensoropt.runtime.support.errors import RankFailedError, UserError, one_line
@@ -42,6 +43,12 @@ class TextModel:
         metrics.watch(name, lambda: session.waiting, lambda: float(self.is_ready))
         metrics.watch_texts(name, lambda: session.running)
         metrics.watch_proposals(name, lambda: session.proposed, lambda: session.accepted)
+        metrics.texts.watch(
+            name,
+            lambda: session.running,
+            lambda: session.waiting,
+            lambda: nan if session.cache_use is None else session.cache_use,
+        )
 
     @property
     def is_ready(self) -> bool:
@@ -121,12 +128,15 @@ class TextModel:
         self._metrics.tokens.labels(self.name, "prompt").inc(sum(map(len, prompts)))
         is_first = True
         try:
-            while (piece := await made.next()) is not None:
-                if is_first and request.waited_s is not None:
-                    self._metrics.queued.labels(self.name).observe(request.waited_s)
-                is_first = False
-                self._metrics.tokens.labels(self.name, "completion").inc()
-                yield piece
+            with self._metrics.texts.request(self.name, prompts) as times:
+                while (piece := await made.next()) is not None:
+                    if is_first and request.waited_s is not None:
+                        self._metrics.queued.labels(self.name).observe(request.waited_s)
+                        times.waited_s = request.waited_s
+                    is_first = False
+                    self._metrics.tokens.labels(self.name, "completion").inc()
+                    times.add(piece)
+                    yield piece
         finally:
             self._session.cancel(request)
 

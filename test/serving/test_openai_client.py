@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import jsonschema
 import openai
 import pydantic
@@ -281,3 +283,18 @@ def test_a_request_id(client: openai.OpenAI) -> None:
     )
     assert answer.headers["x-request-id"] == "mine-7"
     assert complete(client)._request_id
+
+
+def test_caches_in_use(server: Server, client: openai.OpenAI) -> None:
+    """The gauge counts the tokens of running texts, and is 0 after them."""
+    name = 'vllm:kv_cache_usage_perc{model_name="m"} '
+
+    def used() -> float:
+        text = httpx.get(f"http://127.0.0.1:{server.http}/metrics").text
+        return float(next(line for line in text.splitlines() if line.startswith(name))[len(name) :])
+
+    with complete(client, max_tokens=580, stream=True) as stream:
+        found = [used() for _, _ in zip(range(3), stream, strict=False)]
+    assert 0 < found[0] <= found[2] < 580 / (16 * 600)
+    while used():
+        time.sleep(0.01)

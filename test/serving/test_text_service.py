@@ -108,3 +108,35 @@ def test_metrics(client: TestClient, session: Counting) -> None:
     (one,) = client.get("/v2/models/m/stats").json()["model_stats"]
     assert one["inference_stats"]["success"]["count"] == one["inference_count"] == 2
     assert one["inference_stats"]["fail"]["count"] == 1
+
+
+def _dashboard(client: TestClient) -> dict[str, float]:
+    """Return vLLM's series by name and reason."""
+    return {
+        sample.name + sample.labels.get("finished_reason", ""): sample.value
+        for family in text_string_to_metric_families(client.get("/metrics").text)
+        for sample in family.samples
+        if sample.labels.get("model_name") == "m" and "le" not in sample.labels
+    }
+
+
+def test_metrics_of_dashboards(client: TestClient, session: Counting) -> None:
+    """The series that the Grafana dashboard in vLLM's repository shows."""
+    assert _ask(client) == 200
+    found = _dashboard(client)
+    for name in (
+        *("time_to_first_token_seconds", "e2e_request_latency_seconds"),
+        *("request_queue_time_seconds", "request_prefill_time_seconds"),
+        *("request_decode_time_seconds", "request_prompt_tokens", "request_generation_tokens"),
+    ):
+        assert found[f"vllm:{name}_count"] == 2
+    for name in ("inter_token_latency_seconds", "time_per_output_token_seconds"):
+        assert found[f"vllm:{name}_count"] == 6
+    assert found["vllm:prompt_tokens_total"] == found["vllm:request_prompt_tokens_sum"] == 3
+    assert found["vllm:generation_tokens_total"] == 8
+    assert found["vllm:request_success_totallength"] == 2
+    assert found["vllm:kv_cache_usage_perc"] == 0.25
+    assert (found["vllm:num_requests_running"], found["vllm:num_requests_waiting"]) == (0, 0)
+    session.error = RankFailedError("rank 1 of 2: was killed")  # type: ignore[assignment]
+    assert _ask(client) == 503
+    assert _dashboard(client)["vllm:request_success_totalerror"] == 2
