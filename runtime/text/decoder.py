@@ -151,6 +151,22 @@ class Decoder:
         is_read = all(self.step_size(size) == size for size in range(1, tokens + 1))
         return is_read and self.padding is Padding.RIGHT
 
+    @property
+    def can_pack(self) -> bool:
+        """True if a step may have any rows and tokens, and no rank has only some of them."""
+        split = [
+            tensor.layout.pieces(dim) > 1
+            for tensor in (*self.inputs.values(), self.scores)
+            for dim in (0, 1)
+        ]
+        split += [
+            cache.past.layout.pieces(dim) > 1
+            for cache in self.caches
+            for dim in (cache.row_dim, cache.dim)
+        ]
+        is_any = all(size is None for size in (self.batch, self.length, self.allowed(1)))
+        return is_any and not any(split) and self.padding is Padding.RIGHT
+
     def slots(self, most: int) -> int:
         """Return how many sequences may be in the batch at a time: at most ``most``."""
         return 1 if self.padding is None else min(most, self.batch or most)

@@ -9,9 +9,11 @@ import numpy as np
 
 from tensoropt.runtime.support.dtypes import Array, dtype_of
 from tensoropt.runtime.text.decoder import IDS, MASK, POSITIONS, Decoder, Padding
+from tensoropt.runtime.text.packing import COUNTS, PLACES, ROWS
 from tensoropt.runtime.text.scheduling import Text
+from tensoropt.runtime.text.scoring import SCORED
 
-__all__ = ["Fed", "Part", "feed"]
+__all__ = ["Fed", "Part", "feed", "feed_packed", "longest_part", "share_step"]
 
 Fed = Mapping[str, Array]
 """Whole inputs of a step except caches, by name."""
@@ -42,6 +44,34 @@ class Part:
         return [*self.text.tokens[read : read + self.count], *self.proposed]
 
 
+def longest_part(texts: Sequence[Text], speculate: int, most: int | None) -> int:
+    """Return the most tokens of a part of `share_step`, in this step and later ones.
+
+    Attention pads all rows to the longest part, and caches need room for the padding.
+    """
+    left = max(text.left for text in texts)
+    return max(1 + speculate, left if most is None else min(left, most))
+
+
+def share_step(texts: Sequence[Text], speculate: int, most: int | None) -> list[Part]:
+    """Return the parts of a step of ``texts``, which has ``most`` tokens; None sets no limit.
+
+    Texts with one token left come first, with up to ``speculate`` proposed tokens each. Prompts
+    share the rest in the order of the texts, at least one token.
+    """
+    alone = {text: text.propose(speculate) for text in texts if text.left == 1}
+    left = None if most is None else max(1, most - sum(1 + len(own) for own in alone.values()))
+    parts = []
+    for text in texts:
+        if text in alone:
+            parts.append(Part(text, 1, alone[text]))
+            continue
+        count = text.left if left is None else min(text.left, left)
+        left = None if left is None else left - count
+        parts.append(Part(text, count))
+    return parts
+
+
 def feed(decoder: Decoder, parts: Sequence[Part], rows: int) -> Fed:
     """Return the inputs of a step that reads parts of equal size, one per row.
 
@@ -53,7 +83,37 @@ def feed(decoder: Decoder, parts: Sequence[Part], rows: int) -> Fed:
     ids[: len(parts)] = [part.tokens for part in parts]
     places = np.arange(read.max() + size)
     mask = places < read + size if decoder.padding is Padding.RIGHT else places >= read.max() - read
-    arrays = {IDS: ids, MASK: mask, POSITIONS: read + np.arange(size)}
+    return _name(decoder, ids, mask, read + np.arange(size))
+
+
+def feed_packed(decoder: Decoder, parts: Sequence[Part]) -> Fed:
+    """Return the inputs of a step that reads parts of any sizes, of a graph of `pack_tokens`.
+
+    Its scores are of the tokens that the parts ask for, in one row, or of the last token if none.
+    """
+    sizes = np.array([part.size for part in parts])
+    read = np.array([part.text.read for part in parts])
+    ends, texts = sizes.cumsum(), np.repeat(np.arange(len(parts)), sizes)
+    starts, places = ends - sizes, np.arange(ends[-1])
+    within = places - starts[texts]
+    longest = np.minimum(np.arange(sizes.max()), np.maximum(sizes - 1, 0)[:, None])
+    rows = np.minimum(starts[:, None] + longest, ends[-1] - 1)
+    asked = [np.arange(end - part.asked, end) for end, part in zip(ends, parts, strict=True)]
+    scored = np.concatenate(asked)
+    totals = np.maximum(read + sizes, 1)  # attention refuses a text without a token
+    ids = np.array([[token for part in parts for token in part.tokens]], np.int64)
+    mask = np.arange(totals.max()) < totals[:, None]
+    return {
+        **_name(decoder, ids, mask, (read[texts] + within)[None]),
+        ROWS: np.stack([np.zeros_like(rows), rows], axis=-1),
+        PLACES: np.stack([texts, within], axis=-1)[None],
+        COUNTS: sizes.astype(np.int32),
+        SCORED: (scored if scored.size else places[-1:])[None, :, None],
+    }
+
+
+def _name(decoder: Decoder, ids: Array, mask: Array, positions: Array) -> dict[str, Array]:
+    arrays = {IDS: ids, MASK: mask, POSITIONS: positions}
     return {
         name: arrays[name].astype(dtype_of(tensor.dtype), copy=False)
         for name, tensor in decoder.inputs.items()

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
+
+import numpy as np
 
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.pool.job import REPLACED
 from tensoropt.runtime.pool.programs import Rank, Reply, Request
-from tensoropt.runtime.session.opening import open_session
 from tensoropt.runtime.support.dtypes import Array, dtype_of
-from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.messages import Message
-from tensoropt.runtime.text.decoder import Padding, decoder_of
-from tensoropt.runtime.text.feeding import Part, feed
+from tensoropt.runtime.text.decoder import Padding
+from tensoropt.runtime.text.feeding import Part, feed, feed_packed, longest_part, share_step
 from tensoropt.runtime.text.grammar import Grammars
 from tensoropt.runtime.text.rows import Rows
 from tensoropt.runtime.text.sampling import Likely, Sampler, Sampling
 from tensoropt.runtime.text.scheduling import Choice, Schedule, Text
-from tensoropt.runtime.text.scoring import score_asked
 from tensoropt.runtime.text.shared_memory import SharedScores, reshard
-from tensoropt.runtime.text.steps import Caches, Steps
+from tensoropt.runtime.text.steps import Caches, Steps, open_steps
 
 __all__ = ["LEAST_PREFIX", "REPORT_S", "Chosen", "Texts", "open_program"]
 
@@ -66,11 +64,12 @@ class Texts:
         options = rank.job.options
         prefill = options.get("prefill")
         self._comm = rank.comm
-        self._steps = self._reading = _steps(rank, rank.plan)
+        packs = prefill is None and options["slots"] > 1
+        self._steps = self._reading = open_steps(rank, rank.plan, packs=packs)
         if prefill is not None:
             reader = Plan.read(prefill)
             reader.check_unchanged(options["prefill_sha256"], REPLACED)
-            self._reading = _steps(rank, reader, other=rank.plan)
+            self._reading = open_steps(rank, reader, other=rank.plan)
         decoder = self._steps.decoder
         self._grammars = Grammars(
             Path(options["tokenizer"] or ""), int(decoder.scores.shape[2]), decoder.entry["end"]
@@ -103,7 +102,7 @@ class Texts:
         reported_at = 0.0
         self._proposed = self._accepted = 0
         while not (self._schedule.is_empty or self._is_stopped):
-            pending += self._read_prompts()
+            pending += self._admit() if self._steps.packs else self._read_prompts()
             pending += self._continue_batch()
             if time.monotonic() >= reported_at + REPORT_S:
                 request.tell(self._report(pending))
@@ -140,6 +139,20 @@ class Texts:
                     sampler,
                 )
             )
+
+    def _admit(self) -> Iterator[Chosen]:
+        """Move waiting texts into the batch, which reads their prompts, and yield them."""
+        while True:
+            text = self._schedule.reading
+            if text is None:
+                text = self._schedule.admit()
+                if text is None:
+                    return
+                yield text.key, None, None
+            if self._schedule.is_prefix_unread(text, LEAST_PREFIX):
+                return
+            self._copy_prefix(text)
+            self._join(text)
 
     def _read_prompts(self) -> Iterator[Chosen]:
         """Read prompts, up to the number of tokens that may delay the batch.
@@ -229,13 +242,21 @@ class Texts:
         return found
 
     def _continue_batch(self) -> Iterator[Chosen]:
-        """Read the next token of each text of the batch, and yield the chosen tokens."""
+        """Take a step of the batch, and yield the chosen tokens.
+
+        It reads the next token of each text. A graph that packs tokens also reads prompts.
+        """
         texts = self._schedule.rows
         if not texts or self._is_stopped:
             return
-        caches = self._rows.arrange(texts)
-        most = self._speculate if caches.rows == 1 else 0
-        parts = [Part(text, 1, text.propose(most) if text.left == 1 else ()) for text in texts]
+        if self._steps.packs:
+            limits = self._speculate, self._step_tokens
+            caches = self._rows.arrange(texts, longest_part(texts, *limits))
+            parts = share_step(texts, *limits)
+        else:
+            caches = self._rows.arrange(texts)
+            most = self._speculate if caches.rows == 1 else 0
+            parts = [Part(text, 1, text.propose(most) if text.left == 1 else ()) for text in texts]
         scores = self._take_step(self._steps, parts, caches)
         for part, own in zip(parts, scores, strict=False):
             chosen = [*part.text.go_on(part.count, part.proposed, own)]
@@ -246,21 +267,28 @@ class Texts:
         if ended := {text.key for text in texts if text.has_ended}:
             self._schedule.drop(ended)
 
-    def _take_step(self, steps: Steps, parts: Sequence[Part], caches: Caches) -> Array:
-        """Read parts of equal size. Return the scores by row, of those tokens that are asked for.
+    def _take_step(self, steps: Steps, parts: Sequence[Part], caches: Caches) -> list[Array]:
+        """Read parts, of equal size unless tokens are packed.
 
-        All ranks get the same scores, and learn here if the caller wants a stop.
+        Return the scores of those tokens of each part that are asked for. All ranks get the same
+        scores, and learn here if the caller wants a stop.
         """
+        if steps.packs:
+            ends = np.cumsum([part.asked for part in parts])
+            count = max(1, int(ends[-1]))
+            steps.run(feed_packed(steps.decoder, parts), caches, count)
+            whole = self._gather_scores(steps, (1, count), is_asked=ends[-1] > 0)
+            return [*np.split(whole[0], ends[:-1])]
         asked = max(part.asked for part in parts)
         steps.run(feed(steps.decoder, parts, caches.rows), caches, max(asked, 1))
-        return self._gather_scores(steps, (caches.rows, max(asked, 1)), is_asked=asked > 0)
+        return [*self._gather_scores(steps, (caches.rows, max(asked, 1)), is_asked=asked > 0)]
 
     def _gather_scores(self, steps: Steps, shape: tuple[int, int], *, is_asked: bool) -> Array:
         scores, rank = steps.decoder.scores, self._comm.rank
         width, (rows, asked) = int(scores.shape[2]), shape
         if self._scores is None:
             most = max(self._steps.decoder.rows(count) for count in (1, self._slots))
-            most = max(most, rows, 1 + self._speculate)
+            most = max(most, rows) * (1 + self._speculate)
             self._scores = SharedScores(self._comm, most, width, dtype_of(scores.dtype))
         part = steps.scores() if is_asked and steps.has_last else None
         where = scores.layout.bounds((rows, asked * scores.layout.pieces(1), width), rank)
@@ -269,15 +297,3 @@ class Texts:
         stop = bool(self._flag[0])
         whole, self._is_stopped = self._scores.gather(part, (where[0], where[2]), shape, stop=stop)
         return whole
-
-
-def _steps(rank: Rank, plan: Plan, other: Plan | None = None) -> Steps:
-    dims = rank.job.dims
-    decoder = decoder_of(plan, dims)
-    change = None
-    if decoder.length != 1 and decoder.scores.layout.pieces(1) == 1:
-        change = partial(score_asked, scores=decoder.scores.name)
-    session, _, error = open_session(rank.job, plan, rank.comm, rank.provider, other, change)
-    if session is None:
-        raise UserError(error or "")
-    return Steps(session, decoder, rank.provider, rank.comm.rank, dims)

@@ -47,13 +47,14 @@ class Rows:
         """Forget all texts but these. A row of the batch is freed when its texts are arranged."""
         self._places = {text: place for text, place in self._places.items() if text in texts}
 
-    def arrange(self, texts: Sequence[Text]) -> Caches:
+    def arrange(self, texts: Sequence[Text], spare: int = 0) -> Caches:
         """Return the caches of ``texts``, which have joined; others are forgotten.
 
-        The caches are arranged again only if the texts have changed.
+        The caches are arranged again only if the texts have changed. Those of several texts then
+        have room for ``spare`` more tokens.
         """
         if self._caches is None or self._texts != texts:
-            self._caches = self._take(texts)
+            self._caches = self._take(texts, spare)
             self._texts = [*texts]
             self._places = {text: (self._caches, row) for row, text in enumerate(texts)}
         return self._caches
@@ -66,13 +67,13 @@ class Rows:
         """Return caches of one row: the first ``count`` tokens of a text, with ``room``."""
         return self._place(1, room, [_Source(*self._places[text], text.read, count)])
 
-    def _take(self, texts: Sequence[Text]) -> Caches:
+    def _take(self, texts: Sequence[Text], spare: int) -> Caches:
         rows = self._steps.decoder.rows(len(texts))
         alone = self._places[texts[0]][0]
         if len(texts) == 1 and alone is not self._caches and alone.rows == rows:
             return alone
         wanted = [_Source(*self._places[text], text.read, text.read) for text in texts]
-        return self._place(rows, max(text.room for text in texts), wanted)
+        return self._place(rows, max(text.room for text in texts) + spare, wanted)
 
     def _place(self, rows: int, room: int, sources: Sequence[_Source]) -> Caches:
         """Return new caches, with tokens of the sources in the first rows."""

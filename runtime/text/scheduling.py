@@ -138,6 +138,17 @@ class Schedule:
         found = [(other, _shared(text.tokens[:-1], other)) for other in self.rows]
         return max(found, key=lambda pair: pair[1], default=None)
 
+    def is_prefix_unread(self, text: Text, least: int) -> bool:
+        """Return True if a prompt of the batch shares first tokens that are still to be read.
+
+        They are more than those of `find_prefix`, and ``least`` at least.
+        """
+        found = self.find_prefix(text)
+        count = max(least, 1 + (0 if found is None else found[1]))
+        begun = text.tokens[:count]
+        prompts = (row for row in self.rows if row.read < count <= row.read + row.left - 1)
+        return count < len(text.tokens) and any(row.tokens[:count] == begun for row in prompts)
+
     def join(self) -> None:
         """Move the text that has read its prompt into the batch, unless it has ended."""
         assert self.reading is not None

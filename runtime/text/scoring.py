@@ -14,7 +14,7 @@ from tensoropt.runtime.support.collectives import DOMAIN
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["SCORED", "score_asked"]
+__all__ = ["SCORED", "constants_of", "score_asked"]
 
 SCORED = "tensoropt.scored"
 """The added input, int64 [rows, asked, 1]: the places of the scored tokens in each row."""
@@ -67,7 +67,7 @@ def _path(graph: onnx.GraphProto, name: str) -> Iterator[onnx.NodeProto]:
     Only the first operand of a product, and one operand of another node, depend on the inputs.
     """
     makers = {made: node for node in graph.node for made in node.output}
-    constants = _constants(graph)
+    constants = constants_of(graph)
     while (node := makers.get(name)) is not None:
         varying = [own for own in node.input if own and own not in constants]
         if node.domain == DOMAIN:
@@ -80,7 +80,7 @@ def _path(graph: onnx.GraphProto, name: str) -> Iterator[onnx.NodeProto]:
         (name,) = varying
 
 
-def _constants(graph: onnx.GraphProto) -> set[str]:
+def constants_of(graph: onnx.GraphProto) -> set[str]:
     """Return the weights, and values that depend on weights alone."""
     found = {weight.name for weight in graph.initializer}
     for node in graph.node:

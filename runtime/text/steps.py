@@ -9,16 +9,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tensoropt.runtime.device.provider import PlacedArray, Provider
+from tensoropt.runtime.plan.plan import Plan
+from tensoropt.runtime.pool.programs import Rank
+from tensoropt.runtime.session.opening import open_session
 from tensoropt.runtime.session.session import RankSession
 from tensoropt.runtime.support.dtypes import Array, dtype_of
-from tensoropt.runtime.text.decoder import IDS, Cache, Decoder
+from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.text.decoder import IDS, MASK, Cache, Decoder, decoder_of
 from tensoropt.runtime.text.feeding import Fed
-from tensoropt.runtime.text.scoring import SCORED
+from tensoropt.runtime.text.packing import COUNTS, can_count, pack_tokens
+from tensoropt.runtime.text.scoring import SCORED, score_asked
 
 if TYPE_CHECKING:
+    import onnx
     from onnxruntime import OrtValue
 
-__all__ = ["Caches", "Steps"]
+__all__ = ["Caches", "Steps", "open_steps"]
 
 
 @dataclass
@@ -36,7 +42,8 @@ class Caches:
 class Steps:
     """Runs a decoder's session on a rank; caches stay on the device between steps.
 
-    The rank returns the scores of the last token if it ``has_last``.
+    The rank returns the scores of the last token if it ``has_last``. A graph that ``packs`` reads
+    the tokens of several texts in one row.
     """
 
     def __init__(
@@ -55,7 +62,7 @@ class Steps:
         self._shape: tuple[int, ...] = ()  # of the last run: rows, tokens, asked
         self._kept: PlacedArray | None = None  # the scores, if they alone are computed
         self._vocabulary, layout = int(decoder.scores.shape[2]), decoder.scores.layout
-        self._asks = SCORED in session.inputs
+        self._asks, self.packs = SCORED in session.inputs, COUNTS in session.inputs
         # Of the prompt's tokens, the last part has the last token.
         self.has_last = rank in layout.sources() and (
             layout.position(1, rank) == layout.pieces(1) - 1
@@ -81,10 +88,12 @@ class Steps:
     def run(self, fed: Fed, caches: Caches, asked: int = 1) -> None:
         """Take one step with whole inputs, which continues ``caches``.
 
-        It scores the last ``asked`` tokens of each row.
+        It scores the last ``asked`` tokens of each row, or as many tokens as the inputs select.
         """
         for name, array in fed.items():
-            self._feed(name, self.decoder.inputs[name].layout.part_of(array, self._rank))
+            tensor = self.decoder.inputs.get(name)
+            part = array if tensor is None else tensor.layout.part_of(array, self._rank)
+            self._feed(name, part)
         shape = *fed[IDS].shape, asked
         if shape != self._shape:
             self._shape = shape
@@ -148,13 +157,37 @@ class Steps:
         """Ask for the scores of the last of the tokens in each row, in a fixed array."""
         scores = self.decoder.scores
         local = scores.layout.local_shape((rows, asked, self._vocabulary))
-        if self._asks:
+        if self._asks and not self.packs:
             places = np.arange(tokens - asked, tokens)
             self._feed(SCORED, np.broadcast_to(places[:, None], (local[0], asked, 1)))
-        elif tokens != asked:
+        if not self._asks and tokens != asked:
             self._kept = None
             self._session.allocate(scores.name)
             return
         if self._kept is None or self._kept.shape != local:
             self._kept = self._provider.empty(local, dtype_of(scores.dtype))
             self._session.write(scores.name, self._kept)
+
+
+def open_steps(rank: Rank, plan: Plan, other: Plan | None = None, *, packs: bool = False) -> Steps:
+    """Return the steps of a plan, which pack tokens if ``packs``, and plan and ONNX Runtime can.
+
+    ``other`` is a plan with common weights. A collective; raises `UserError` on all ranks.
+    """
+    dims = rank.job.dims
+    decoder = decoder_of(plan, dims)
+    pasts = [cache.past.name for cache in decoder.caches]
+
+    def change(model: onnx.ModelProto) -> bool:
+        if not score_asked(model, decoder.scores.name):
+            return False
+        if packs and decoder.can_pack and can_count(rank.provider):
+            pack_tokens(model, MASK, pasts)
+        return True
+
+    is_changed = decoder.length != 1 and decoder.scores.layout.pieces(1) == 1
+    given = change if is_changed else None
+    session, _, error = open_session(rank.job, plan, rank.comm, rank.provider, other, given)
+    if session is None:
+        raise UserError(error or "")
+    return Steps(session, decoder, rank.provider, rank.comm.rank, dims)
