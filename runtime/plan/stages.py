@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from tensoropt.runtime.plan.entries import StagesEntry
 from tensoropt.runtime.plan.graphs import UPDATE, ChunkGraph, chunk_graph, graph_name
@@ -71,7 +72,11 @@ class Stages:
 
     def stage_of(self, graph: str) -> int:
         """Return the stage of a graph."""
-        return next(stage for stage, own in enumerate(self.graphs) if graph in own)
+        return self._stages[graph]
+
+    @cached_property
+    def _stages(self) -> Mapping[str, int]:
+        return {graph: stage for stage, own in enumerate(self.graphs) for graph in own}
 
 
 def _stage(name: str, schedule: Schedule) -> int:
