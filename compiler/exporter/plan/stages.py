@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tensoropt.compiler.cost.memory import RankMemory, program_memory
@@ -16,7 +16,7 @@ from tensoropt.dialects.topt import keys
 from tensoropt.runtime.plan.entries import StagesEntry
 from tensoropt.runtime.plan.graphs import UPDATE, graph_name, work_graph
 from tensoropt.runtime.plan.stages import Stages
-from tensoropt.runtime.stages.schedule import Schedule
+from tensoropt.runtime.stages.schedule import Schedule, Task
 
 __all__ = ["StepMemory", "describe_stages", "memory_of"]
 
@@ -90,8 +90,11 @@ def _of_stage(parts: Parts, schedule: Schedule, stage: int) -> StepMemory:
         sizes[kind] = sizes.get(kind, 0) + size
     known = [sizes.pop(kind, 0) for kind in ("parameter", "gradient", "buffer")]
     static = StaticParts(known[0], known[1], sum(sizes.values()), known[2], constants)
-    peaks = (_peak_bytes(parts, schedule, stage, own) for own in (transient, working))
-    return StepMemory(RankMemory(sum(vars(static).values()), *peaks), static, stage)
+    passing = _Passing.of_stage(parts, stage)
+    peaks = (passing.peak_bytes(schedule.orders[stage], own) for own in (transient, working))
+    ends = (own[graph_name(UPDATE, stage)] for own in (transient, working))
+    whole = map(max, peaks, ends)
+    return StepMemory(RankMemory(sum(vars(static).values()), *whole), static, stage)
 
 
 def _state(module: ir.Module, parts: Parts) -> dict[str, tuple[str, int]]:
@@ -109,31 +112,44 @@ def _state(module: ir.Module, parts: Parts) -> dict[str, tuple[str, int]]:
     return found
 
 
-def _peak_bytes(parts: Parts, schedule: Schedule, stage: int, transient: Mapping[str, int]) -> int:
-    """Return the most bytes of transient tensors on a stage.
+@dataclass(frozen=True)
+class _Passing:
+    """The bytes of the values that pass between the graphs of a stage and others, by graph.
 
-    These are the ``transient`` bytes of the graph that runs, which include the values that it reads
-    and computes, and the other values that pass between graphs.
+    Values begin ``before`` the first graph that makes or reads them, and end ``after`` the last;
+    ``touched`` are those that a graph makes or reads.
     """
-    order = list(parts.of_stage(stage))
-    before, after, touched = (
-        dict.fromkeys(order, 0),
-        dict.fromkeys(order, 0),
-        dict.fromkeys(order, 0),
-    )
-    for own in parts.passed:
-        users = [graph for graph in order if graph in (own.graph, *own.read_by)]
-        if users:
-            size = type_bytes(own.type)
-            before[users[0]] += size
-            after[users[-1]] += size
-            for graph in users:
-                touched[graph] += size
-    now, most = 0, transient[graph_name(UPDATE, stage)]
-    for task in schedule.orders[stage]:
-        graph = work_graph(task.work, task.chunk)
-        if graph in transient:
-            now += before[graph]
-            most = max(most, now - touched[graph] + transient[graph])
-            now -= after[graph]
-    return most
+
+    before: Mapping[str, int]
+    after: Mapping[str, int]
+    touched: Mapping[str, int]
+
+    @classmethod
+    def of_stage(cls, parts: Parts, stage: int) -> _Passing:
+        """Return the values of a stage; linear in the values, times its graphs."""
+        order = list(parts.of_stage(stage))
+        before, after, touched = (dict.fromkeys(order, 0) for _ in range(3))
+        for own in parts.passed:
+            users = [graph for graph in order if graph in (own.graph, *own.read_by)]
+            if users:
+                size = type_bytes(own.type)
+                before[users[0]] += size
+                after[users[-1]] += size
+                for graph in users:
+                    touched[graph] += size
+        return cls(before, after, touched)
+
+    def peak_bytes(self, tasks: Iterable[Task], transient: Mapping[str, int]) -> int:
+        """Return the most bytes of transient tensors while a stage runs its tasks.
+
+        These are the ``transient`` bytes of the graph that runs, which include the values that it
+        reads and computes, and the other values that pass between graphs.
+        """
+        now = most = 0
+        for task in tasks:
+            graph = work_graph(task.work, task.chunk)
+            if graph in transient:
+                now += self.before[graph]
+                most = max(most, now - self.touched[graph] + transient[graph])
+                now -= self.after[graph]
+        return most
