@@ -263,9 +263,9 @@ class Change:
 class Neighbour:
     """The next point of the frontier in one direction, and its differences.
 
-    ``split`` is its mesh in words, with its stages if it has several, and ``schedule`` the family
-    of their schedule. ``is_above_capacity`` if its process takes more memory than the device has.
-    ``others`` counts the ops outside ``changes`` that are split in another way.
+    Each of its ``stages`` has the ``mesh``, and ``schedule`` is the family of their schedule.
+    ``is_above_capacity`` if its process takes more memory than the device has. ``others`` counts
+    the ops outside ``changes`` that are split in another way.
     """
 
     index: int
@@ -278,7 +278,7 @@ class Neighbour:
     is_above_capacity: bool
     changes: tuple[Change, ...]
     others: int
-    split: str
+    stages: int
     schedule: str
 
 

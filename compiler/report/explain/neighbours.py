@@ -18,7 +18,7 @@ from tensoropt.compiler.search.frontier.points import (
     micro_batches_of,
     recompute_of,
     schedule_of,
-    split_name,
+    stages_of,
 )
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.runtime.layout.mesh import Mesh
@@ -60,7 +60,7 @@ def neighbour(other: FrontierPoint, groups: Groups) -> Neighbour:
         other.is_above_capacity,
         tuple(_change(rows, after) for rows in found.values()),
         others,
-        split_name(other),
+        stages_of(other),
         schedule_of(other),
     )
 

@@ -273,8 +273,9 @@ def _other_mesh(plan: Explanation, other: Neighbour) -> str:
     texts = []
     staged = plan.staged
     count = 1 if staged is None else len(staged.stages)
-    if other.split != split_words(count, plan.mesh):
-        texts.append(f"on {'' if 'stages' in other.split else 'mesh '}{other.split}")
+    if (other.stages, other.mesh) != (count, plan.mesh):
+        name = "" if other.stages > 1 else "mesh "
+        texts.append(f"on {name}{split_words(other.stages, other.mesh)}")
     if other.schedule not in ("-", None if staged is None else staged.schedule):
         texts.append(f"schedule {other.schedule}")
     if other.recompute != plan.recompute:
