@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from tensoropt.compiler.report.explanation import StagedStep
 from tensoropt.compiler.report.plot_axes import COLOURS, second_scale
 from tensoropt.compiler.support.units import format_bytes
+from tensoropt.runtime.stages.schedule import WORK_NAMES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = ["draw_stages", "stages_inches"]
 
-_NAMES = {"F": "forward", "B": "backward", "W": "gradients of weights"}
 _LANE, _REST = 0.22, 0.9  # inches, of a stage, and of the title and the axis
 
 
@@ -28,7 +28,7 @@ def draw_stages(axes: Axes, staged: StagedStep) -> None:
     Labels have the memory of a stage and the bytes that it sends for each micro-batch.
     """
     scale = second_scale([staged.end_s])
-    for number, (work, name) in enumerate(_NAMES.items()):
+    for number, (work, name) in enumerate(WORK_NAMES.items()):
         for stage in range(len(staged.stages)):
             own = [t for t in staged.tasks if t.stage == stage and t.work == work]
             starts = scale.convert(task.start_s for task in own)

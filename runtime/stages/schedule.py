@@ -9,19 +9,21 @@ these are tasks of their own.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple, get_args
 
 from tensoropt.runtime.support.errors import UserError
 
-__all__ = ["WORKS", "Schedule", "Task", "Work"]
+__all__ = ["WORKS", "WORK_NAMES", "Schedule", "Task", "Work"]
 
 Work = Literal["F", "B", "W"]
 """A forward pass, a backward pass, or the gradients of weights that a backward pass left out."""
 
 WORKS: tuple[Work, ...] = get_args(Work)
+
+WORK_NAMES: Mapping[Work, str] = {"F": "forward", "B": "backward", "W": "gradients of weights"}
 
 _TASK = re.compile(r"([FBW])(0|[1-9][0-9]{0,8})(?:\.(0|[1-9][0-9]{0,8}))?")
 

@@ -23,6 +23,7 @@ from tensoropt.compiler.search.frontier.points import ABOVE_CAPACITY, mesh_name,
 from tensoropt.compiler.support.phases import STEP_PARTS
 from tensoropt.compiler.support.units import format_bytes, format_seconds
 from tensoropt.runtime.plan.pins import pins_lines
+from tensoropt.runtime.stages.schedule import WORK_NAMES, WORKS
 
 __all__ = ["explanation_text"]
 
@@ -90,9 +91,10 @@ def _stages(plan: Explanation) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     for cells in (head, *rows):
         yield "  " + "  ".join(f"{cell:>{n}}" for cell, n in zip(cells, widths, strict=True))
+    works = ", ".join(f"{work} {name}" for work, name in WORK_NAMES.items())
     yield (
-        f"timeline of {format_seconds(staged.end_s)}: F forward, B backward, W gradients of "
-        "weights, . no task; sends are for each micro-batch"
+        f"timeline of {format_seconds(staged.end_s)}: {works}, . no task; sends are for each "
+        "micro-batch"
     )
     for number, line in enumerate(_timelines(staged)):
         yield f"  {number:>{widths[0]}}  {line}"
@@ -102,7 +104,7 @@ def _timelines(staged: StagedStep) -> Iterator[str]:
     """Yield a line of letters per stage: the work that takes most of each moment."""
     moment_s = staged.end_s / _MOMENTS or 1.0
     for stage in range(len(staged.stages)):
-        spent = [dict.fromkeys(".FBW", 0.0) for _ in range(_MOMENTS)]
+        spent = [dict.fromkeys((".", *WORKS), 0.0) for _ in range(_MOMENTS)]
         for task in staged.tasks:
             if task.stage == stage:
                 first = min(int(task.start_s / moment_s), _MOMENTS - 1)

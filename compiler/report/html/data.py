@@ -31,6 +31,7 @@ from tensoropt.compiler.search.frontier.points import (
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.support.version import TOOL
 from tensoropt.runtime.plan.pins import pins_lines
+from tensoropt.runtime.stages.schedule import WORK_NAMES
 
 __all__ = ["report_data"]
 
@@ -121,6 +122,7 @@ def _stages(explanation: Explanation) -> dict[str, Any] | None:
             [t.stage, t.work, t.micro_batch, t.chunk, rounded(t.start_s), rounded(t.end_s)]
             for t in staged.tasks
         ],
+        "works": WORK_NAMES,
         "end_s": rounded(staged.end_s),
         "about": f"{staged.micro_batches} micro-batches, schedule {staged.schedule}; a stage has "
         f"no task for {staged.idle_share:.1%} of the time",

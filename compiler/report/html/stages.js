@@ -1,7 +1,7 @@
 // The tasks of every stage of a pipeline by time; empty places are bubbles.
 
 const TASK = { stage: 0, work: 1, batch: 2, chunk: 3, start: 4, end: 5 };
-const WORKS = { F: ["compute", "forward"], B: ["collective", "backward"], W: ["static", "gradients of weights"] };
+const FILLS = { F: "compute", B: "collective", W: "static" };
 const STAGE_HEIGHT = 16;
 let task = null;
 
@@ -16,7 +16,7 @@ function drawStages() {
     parts.push(shape("text", { x: LANES.left - 8, y: stage * STAGE_HEIGHT + 12, "text-anchor": "end" }, `stage ${stage}`));
   }
   for (const [stage, work, from, to, batch] of runsOf(x)) {
-    parts.push(shape("rect", { class: `fill ${WORKS[work][0]}`, x: from, y: stage * STAGE_HEIGHT + 2, width: Math.max(to - from - (to - from > 4 ? 1 : 0), 0.5), height: STAGE_HEIGHT - 4 }));
+    parts.push(shape("rect", { class: `fill ${FILLS[work]}`, x: from, y: stage * STAGE_HEIGHT + 2, width: Math.max(to - from - (to - from > 4 ? 1 : 0), 0.5), height: STAGE_HEIGHT - 4 }));
     if (batch !== null && to - from > 14) parts.push(shape("text", { class: "name on", x: (from + to) / 2, y: stage * STAGE_HEIGHT + 12, "text-anchor": "middle" }, String(batch)));
   }
   if (task !== null) {
@@ -53,8 +53,7 @@ function goToTask(index) {
   const row = DATA.stages.tasks[index];
   if (!row) return;
   task = index;
-  const [, name] = WORKS[row[TASK.work]];
-  at("stages-at").textContent = [`stage ${row[TASK.stage]}`, name, `micro-batch ${row[TASK.batch]}`, `chunk ${row[TASK.chunk]}`,
+  at("stages-at").textContent = [`stage ${row[TASK.stage]}`, DATA.stages.works[row[TASK.work]], `micro-batch ${row[TASK.batch]}`, `chunk ${row[TASK.chunk]}`,
     `${seconds(row[TASK.start])} to ${seconds(row[TASK.end])}`, seconds(row[TASK.end] - row[TASK.start])].join(" · ");
   later();
 }
@@ -70,7 +69,7 @@ function moveTask(key) {
 if (DATA.stages) {
   at("stages-section").hidden = false;
   at("stages-about").textContent = DATA.stages.about;
-  legend(at("stages-legend"), Object.values(WORKS));
+  legend(at("stages-legend"), Object.entries(DATA.stages.works).map(([work, name]) => [FILLS[work], name]));
   at("stages").onkeydown = (key) => {
     if (!key.key.startsWith("Arrow")) return;
     moveTask(key.key);
