@@ -26,7 +26,7 @@ from tensoropt.compiler.search.frontier.search import (
 )
 from tensoropt.compiler.search.frontier.steps import Graphs
 from tensoropt.compiler.stages.bounds import EARLY, least_place_s, least_time_s
-from tensoropt.compiler.stages.families import FAMILIES
+from tensoropt.compiler.stages.families import FAMILIES, fitting
 from tensoropt.compiler.stages.order import order_of
 from tensoropt.compiler.stages.pipeline import Pipeline, pipelines_of
 from tensoropt.compiler.support.collection import without_collection
@@ -110,17 +110,17 @@ def staged_frontier(
     ``search`` returns the frontier of some of the graphs. The searches of all pipelines together
     take ``total_s``, if given, and so does the search without stages. The bound is one of the
     least time. Ctrl-C ends all searches. Raises :class:`UserError` if nothing fits the memory
-    limit, and for a single number of stages that the step cannot be cut into.
+    limit, and for a given number of stages that the step cannot be cut into.
     """
-    _check_stages(next(iter(graphs.values())), request)
     cases = [*_cases(graphs, request)]
     left_s = total_s
     points: list[FrontierPoint] = []
     bounds, results = list[_Bound](), list[FrontierResult]()
-    for number, (stages, micro_batches) in enumerate(cases):
+    for number, case in enumerate(cases):
+        stages = case.stages
         limit_s, begun = total_s, (time.monotonic(), time.process_time())
         if left_s is not None and stages > 1:
-            more = sum(own > 1 for own, _ in cases[number:])
+            more = sum(own.stages > 1 for own in cases[number:])
             limit_s = max(left_s / more, LEAST_S)
         own = replace(
             request,
@@ -132,7 +132,7 @@ def staged_frontier(
         kept = {
             way: graph
             for way, graph in graphs.items()
-            if stages == 1 or way.micro_batches == micro_batches
+            if way.micro_batches in case.micro_batches
         }
         found = search(kept, own)
         results.append(found)
@@ -140,7 +140,7 @@ def staged_frontier(
             # On a busy machine a search takes longer than its time of the processor.
             left_s -= min(time.monotonic() - begun[0], time.process_time() - begun[1])
         with without_collection():
-            made = [*found.points] if stages == 1 else [*_staged(found, stages, request)]
+            made = [*found.points] if stages == 1 else [*_staged(found, case, request)]
         points += made
         bounds.append(_Bound(found, made, own, next(iter(kept.values()))))
         if found.interrupted:
@@ -162,38 +162,52 @@ def staged_frontier(
     )
 
 
-def _check_stages(graph: Graph, request: Request) -> None:
-    """Raise :class:`UserError` if a step has too few operations for a given number of stages."""
-    own = [request.schedule] if request.schedule is not None else [*FAMILIES]
-    name = min(own, key=lambda each: FAMILIES[each].chunks)
-    chunks, most = FAMILIES[name].chunks, len(order_of(graph).starts)
-    if request.stages * chunks > most:
-        of = f" of {chunks} chunks, as {name} has," if chunks > 1 else ""
-        fit, stages = most // chunks, request.interface.name_of("stages")
-        raise UserError(
-            f"{stages}: expected at most {fit} stage{'' if fit == 1 else 's'}{of} for {most} "
-            f"first read{'' if most == 1 else 's'} of a parameter, got: {request.stages}"
-        )
+@dataclass(frozen=True)
+class _Case:
+    """A search: a number of stages, of micro-batches, and the families that the step can have."""
+
+    stages: int
+    micro_batches: Sequence[int]
+    families: Sequence[str] = ()
 
 
-def _cases(graphs: Graphs, request: Request) -> Iterator[tuple[int, int]]:
-    """Yield the numbers of stages and of micro-batches to search; 1 stage has all of the latter.
+def _cases(graphs: Graphs, request: Request) -> Iterator[_Case]:
+    """Yield the searches to run; the one without stages has all numbers of micro-batches.
 
-    Many stages come first: their searches are short, and leave their time to the others.
+    Many stages come first: their searches are short, and leave their time to the others. Raises
+    :class:`UserError` for a given number of stages that the step has too few operations for.
     """
+    # All alternatives have the same forward pass.
+    most = len(order_of(next(iter(graphs.values()))).starts)
+    asked = [*FAMILIES] if request.schedule is None else [request.schedule]
     numbers = sorted({way.micro_batches for way in graphs})
-    for stages in reversed(_counts(request)):
+    for stages in _counts(request):
+        families = fitting(asked, stages, most)
         if stages == 1:
-            yield 1, 0
-        else:
+            yield _Case(1, numbers)
+        elif families:
             enough = [number for number in numbers if number >= stages]
-            yield from ((stages, number) for number in enough or numbers[-1:])
+            yield from (_Case(stages, [own], families) for own in enough or numbers[-1:])
+        elif request.stages != AUTO:
+            raise _too_many(request, asked, most)
 
 
 def _counts(request: Request) -> Sequence[int]:
     if request.stages != AUTO:
         return [int(request.stages)]
-    return [n for n in range(1, request.devices + 1) if request.devices % n == 0]
+    return [n for n in range(request.devices, 0, -1) if request.devices % n == 0]
+
+
+def _too_many(request: Request, families: Sequence[str], most: int) -> UserError:
+    """Return the error for more stages than any of ``families`` can have with ``most`` chunks."""
+    name = min(families, key=lambda each: FAMILIES[each].chunks)
+    chunks = FAMILIES[name].chunks
+    of = f" of {chunks} chunks, as {name} has," if chunks > 1 else ""
+    fit, stages = most // chunks, request.interface.name_of("stages")
+    return UserError(
+        f"{stages}: expected at most {fit} stage{'' if fit == 1 else 's'}{of} for {most} "
+        f"first read{'' if most == 1 else 's'} of a parameter, got: {request.stages}"
+    )
 
 
 @dataclass(frozen=True)
@@ -255,17 +269,10 @@ def _time_epsilon(time_s: float, bounds: Sequence[_Bound]) -> float | None:
     return time_s / least_s - 1 if least_s > 0 else None
 
 
-def _staged(found: FrontierResult, stages: int, request: Request) -> Iterator[FrontierPoint]:
+def _staged(found: FrontierResult, case: _Case, request: Request) -> Iterator[FrontierPoint]:
     """Yield the points of all pipelines of the points of one stage."""
-    families = [request.schedule] if request.schedule is not None else [*FAMILIES]
     names = [own.name for own in fields(StepPoint)]
     for point in found.points:
         given = {name: getattr(point, name) for name in names}
-        try:
-            made = pipelines_of(point, stages, families)
-        except UserError:
-            if request.stages != AUTO:
-                raise
-            continue
-        for pipeline in made:
+        for pipeline in pipelines_of(point, case.stages, case.families):
             yield StagedPoint(**given, pipeline=pipeline, capacity_bytes=request.capacity_bytes)

@@ -9,7 +9,6 @@ import numpy as np
 
 from tensoropt.compiler.stages.chunk_costs import NodeTimes
 from tensoropt.compiler.stages.cuts import cut_evenly
-from tensoropt.compiler.support.errors import UserError
 
 __all__ = ["Evenness", "cuts_of"]
 
@@ -22,15 +21,10 @@ these follows after its last task; gradients of weights, if they are tasks, fill
 def cuts_of(times: NodeTimes, count: int, evenness: Evenness = "chunks") -> list[int]:
     """Return the places of the forward pass at which each of ``count`` chunks but the first begins.
 
-    A chunk begins with an operation that reads a parameter first, so each has parameters. Raises
-    :class:`UserError` for more chunks than there are beginnings.
+    A chunk begins with an operation that reads a parameter first, so each has parameters. There are
+    at least ``count`` of these.
     """
     order = times.order
-    if len(order.starts) < count:
-        raise UserError(
-            f"--stages: expected at most {len(order.starts)} chunks, one for each operation that "
-            f"reads a parameter first, got: {count}"
-        )
     starts = [*order.starts, len(order.forward)]
     forward_s, all_s = (np.concatenate([[0.0], np.cumsum(own)])[starts] for own in times.place_s)
     lead_s = {"chunks": 0.0 * all_s, "ends": forward_s, "ends without W": all_s}[evenness]

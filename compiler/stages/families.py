@@ -17,14 +17,14 @@ their chunks, in these limits, and in whether gradients of weights are tasks of 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tensoropt.compiler.stages.patterns import Moments, repeat
 from tensoropt.runtime.stages.execution import ChunkCost
 from tensoropt.runtime.stages.schedule import Schedule, Task
 
-__all__ = ["FAMILIES", "Family", "generate"]
+__all__ = ["FAMILIES", "Family", "fitting", "generate"]
 
 Limit = Callable[[int, int, int], int]
 """A number of chunks, by stage, stages and chunks per stage."""
@@ -98,6 +98,11 @@ FAMILIES: dict[str, Family] = {
     "v-min": Family(chunks=2, place=_zigzag, splits_weights=True, between=(1, 1, 1, 1)),
 }
 """The families by name."""
+
+
+def fitting(names: Iterable[str], stages: int, most_chunks: int) -> list[str]:
+    """Return the families that have at most ``most_chunks`` on all stages together."""
+    return [name for name in names if stages * FAMILIES[name].chunks <= most_chunks]
 
 
 def generate(

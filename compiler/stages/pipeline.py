@@ -12,7 +12,6 @@ from tensoropt.compiler.stages.chunk_costs import NodeTimes, StepCosts
 from tensoropt.compiler.stages.chunks import Evenness, cuts_of
 from tensoropt.compiler.stages.families import FAMILIES, generate
 from tensoropt.compiler.stages.order import order_of
-from tensoropt.compiler.support.errors import UserError
 from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.stages.execution import ChunkCost, Execution, execute
 from tensoropt.runtime.stages.schedule import Schedule
@@ -77,33 +76,23 @@ class Pipeline:
 def pipeline_of(point: FrontierPoint, stages: int, family: str) -> Pipeline:
     """Return the pipeline of a step with a schedule of a family, and chunks of equal time.
 
-    Raises :class:`UserError` for a step with fewer operations than chunks. Linear in the operands
-    of the program, ``O(n log n)`` in the tasks of all stages.
+    Linear in the operands of the program, ``O(n log n)`` in the tasks of all stages.
     """
     return pipelines_of(point, stages, [family])[0]
 
 
 def pipelines_of(point: FrontierPoint, stages: int, families: Sequence[str]) -> list[Pipeline]:
-    """Return the pipelines of each family that has enough operations, one for each of its cuts.
-
-    Raises :class:`UserError` if no family has enough.
-    """
+    """Return the pipelines of each family, which fit the step, one for each of its cuts."""
     link, times = _link(point.tables.device, stages, point.mesh), NodeTimes(point)
     known: dict[tuple[int, Evenness], _Cut] = {}
-    found, refused = list[Pipeline](), list[UserError]()
+    found: list[Pipeline] = []
     for name in families:
         count = stages * FAMILIES[name].chunks
-        try:
-            for evenness in _evenness(name, stages):
-                if (count, evenness) not in known:
-                    known[count, evenness] = _Cut.read(
-                        times, cuts_of(times, count, evenness), stages
-                    )
-                found.append(_Maker(point, name, known[count, evenness], stages, link).pipeline())
-        except UserError as error:
-            refused.append(error)
-    if not found:
-        raise refused[0]
+        for evenness in _evenness(name, stages):
+            key = count, evenness
+            if key not in known:
+                known[key] = _Cut.read(times, cuts_of(times, *key), stages)
+            found.append(_Maker(point, name, known[key], stages, link).pipeline())
     return found
 
 
