@@ -16,6 +16,10 @@ All that follows the beginning of stage ``s`` takes at most ``b_s`` for a micro-
 By the least times of operations, over all strategies, at most ``b_s`` seconds follow only from some
 place on. The least forward time until the first of these places bounds ``F_s``. As ``D`` grows,
 ``b_s`` grows and ``F_s`` falls. So the inequality fails below some ``D``, which is the bound.
+
+In inference, a stream of inputs has a result every ``D`` seconds. Each stage needs its part of the
+work for every input, so ``D`` is at least the ``p``-th part of the work ``S``, and at least the
+slowest part of the best cut by the least times of operations. Transfers can only add to ``D``.
 """
 
 from __future__ import annotations
@@ -28,10 +32,11 @@ from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.program.costs import NodeCosts
 from tensoropt.compiler.program.graph import Graph, Op
 from tensoropt.compiler.program.options import op_options
+from tensoropt.compiler.stages.cuts import least_slowest_s
 from tensoropt.compiler.stages.order import Floats, order_of
 from tensoropt.runtime.layout.mesh import Mesh
 
-__all__ = ["EARLY", "early_chunks", "least_place_s", "least_time_s"]
+__all__ = ["EARLY", "early_chunks", "least_interval_s", "least_place_s", "least_time_s"]
 
 EARLY = 0.5
 """Chunks by which a cut into several chunks per stage may begin a stage before an even cut."""
@@ -75,6 +80,19 @@ def least_time_s(
         else:
             low_s = middle_s
     return low_s
+
+
+def least_interval_s(
+    work_s: float, place_s: Floats, starts: Sequence[int], stages: int, overhead_s: float = 0.0
+) -> float:
+    """Return a lower bound on the interval between the results of a stream of inputs.
+
+    ``work_s`` is a lower bound on the time of one input on one stage, ``place_s`` are lower bounds
+    on the time of each place, and stages begin at ``starts``. Each stage runs a graph, which takes
+    ``overhead_s`` more. ``O(places + starts log starts)``.
+    """
+    unit_s = np.add.reduceat(place_s, np.array(starts)).tolist()
+    return max(work_s / stages, least_slowest_s(unit_s, stages)) + overhead_s
 
 
 def early_chunks(place_s: Floats, cuts: Sequence[int], stages: int) -> float:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensoropt.compiler.stages.bounds import early_chunks, least_time_s
+from tensoropt.compiler.stages.bounds import early_chunks, least_interval_s, least_time_s
 from tensoropt.compiler.stages.families import FAMILIES, generate
 from tensoropt.runtime.stages.execution import ChunkCost, execute
 from tensoropt.runtime.stages.schedule import Schedule, Task
@@ -95,6 +95,17 @@ def test_no_order_of_tasks_is_faster(places: Places, splits: bool) -> None:
             except UserError:
                 continue  # it waits forever
             assert own >= bound - 1e-6
+
+
+@given(st.lists(TIMES, min_size=1, max_size=7), st.sets(st.integers(1, 6)), st.integers(1, 5))
+def test_no_cut_has_a_shorter_interval(places: Places, more: set[int], stages: int) -> None:
+    starts = [0, *sorted(own for own in more if own < len(places))]
+    times = [own[0] for own in places]
+    bound = least_interval_s(sum(times), np.array(times), starts, stages, ONCE_S)
+    for cuts in itertools.combinations(starts[1:], stages - 1):
+        ends = [0, *cuts, len(times)]
+        own = max(sum(times[a:b]) for a, b in itertools.pairwise(ends)) + ONCE_S
+        assert own >= bound - 1e-9
 
 
 def test_equal_layers() -> None:

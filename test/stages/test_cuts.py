@@ -48,6 +48,29 @@ def test_no_cut_within_the_slack_lets_less_pass(
     assert sum(passing[cut] for cut in found) <= least
 
 
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 20), st.integers(0, 9), st.integers(0, 30)),
+        min_size=1,
+        max_size=8,
+    ),
+    st.data(),
+)
+def test_the_slowest_part_or_transfer(
+    rows: list[tuple[int, int, int]], data: st.DataObject
+) -> None:
+    times, sent = [float(time) for time, _, _ in rows], [float(own) for _, _, own in rows]
+    parts = data.draw(st.integers(1, len(rows)))
+
+    def longest(cuts: Sequence[int]) -> float:
+        return max([slowest(times, [0.0] * len(rows), cuts), *(sent[cut] for cut in cuts)])
+
+    found = cut_evenly(times, [size for _, size, _ in rows], parts, sent_s=sent)
+    assert len({*found} & {*range(1, len(rows))}) == parts - 1
+    every = itertools.combinations(range(1, len(rows)), parts - 1)
+    assert longest(found) <= min(map(longest, every)) * SLACK + 1e-6
+
+
 def test_more_parts_than_positions() -> None:
     with pytest.raises(ValueError, match="expected 1 to 2 parts, got: 3"):
         cut_evenly([1.0, 1.0], [0, 0], 3)
