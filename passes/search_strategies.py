@@ -199,7 +199,7 @@ def write_chunks(module: ir.Module, point: StagedPoint) -> None:
     """Write the chunk of each operation of ``point``, and its schedule."""
     graph, made = point.tables.graph, point.pipeline
     assert made is not None
-    check_schedule(made.schedule)
+    check_schedule(made.schedule, trains=graph.trains)
     numbers = (made.numbers[i] for i, node in enumerate(graph.nodes) if isinstance(node, Op))
     ops = (op for op in onnx.function(module).regions[0].blocks[0] if is_node(op.operation))
     with module.context, ir.Location.unknown():
@@ -210,6 +210,8 @@ def write_chunks(module: ir.Module, point: StagedPoint) -> None:
             "compute_s": point.compute_s,
             "communication_s": point.communication_s,
         }
+        if made.is_stream:
+            times |= {"latency_s": point.latency_s, "interval_s": point.interval_s}
         keys.PIPELINE.set(module.operation.attributes, times)
         for op, number in zip(ops, numbers, strict=True):
             if number is not None:

@@ -39,6 +39,7 @@ class SearchArguments(SearchLimits, total=False):
     """All arguments in Python of a search on one number of devices."""
 
     mesh: str | int | Sequence[int] | None
+    objective: str | None
     stages: int | None
     schedule: str | None
     search: str | None

@@ -91,7 +91,7 @@ def predicted(
 
 
 def stages_of(module: ir.Module) -> int:
-    """Return the number of stages of a step, 1 without stages."""
+    """Return the number of stages of a program, 1 without stages."""
     return 1 + max(PLACES.get(module.operation.attributes, [0]))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from tensoropt.compiler.exporter.weights import ParameterSource
 from tensoropt.compiler.pipeline.costs import node_costs
 from tensoropt.compiler.pipeline.document import plan_document, predicted, stages_of
 from tensoropt.compiler.support.errors import UserError
-from tensoropt.compiler.training.cut import argument_names, copy_of, cut_step
+from tensoropt.compiler.training.cut import Parts, argument_names, copy_of, cut_step
 from tensoropt.dialects import onnx
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
@@ -48,6 +48,8 @@ def export_plan(
     trains = TRAINING.on(module.operation.attributes)
     if trains and target != RUNTIME:
         raise UserError(f"--target {target}: runs no training, expected no --train")
+    if stages_of(module) > 1 and target != RUNTIME:
+        raise UserError(f"--target {target}: runs no stages, expected --stages 1")
     with plan_folder(directory) as folder:
         if trains:
             fill_training_plan(module, weights, folder, say)
@@ -125,6 +127,8 @@ def _export_model(
     module: ir.Module, program: ir.Module, folder: Path, weights: Path, say: Say, target: str
 ) -> dict[str, Any]:
     """Write the graphs and weights of all ranks; return their entries of plan.json."""
+    if stages_of(module) > 1:
+        return _export_stream(module, program, folder, weights, say)
     with _plan_weights(module, weights, folder) as stored:
         for rank in range(stored.mesh.size):
             say(f"writing ranks: {rank + 1} of {stored.mesh.size}")
@@ -139,6 +143,48 @@ def _export_model(
     }
 
 
+def _export_stream(
+    module: ir.Module, program: ir.Module, folder: Path, weights: Path, say: Say
+) -> dict[str, Any]:
+    """Write the graphs and weights of inference in stages; return their entries of plan.json."""
+    parts = _parts(program)
+    with _plan_weights(module, weights, folder) as stored:
+        _export_parts(parts, stages_of(module), stored, say)
+    memory = memory_of(program, parts)
+    return {
+        "predicted": predicted(module, weights, memory.rank),
+        **describe_module(whole_of(module)),
+        "stages": describe_stages(program, parts, memory),
+    }
+
+
+def _parts(program: ir.Module) -> Parts:
+    """Return the programs of the graphs; with stages, collectives are fused within each."""
+    parts = cut_step(program)
+    if parts.stages is not None:
+        for part in parts.modules.values():
+            CombineCollectivesPass().run(part)
+    return parts
+
+
+def _export_parts(
+    parts: Parts,
+    stages: int,
+    stored: PlanWeights,
+    say: Say,
+    export_more: Callable[[int, Iterable[ir.Module]], None] = lambda rank, own: None,
+) -> None:
+    """Write the graphs of each rank; ``export_more`` writes its other files."""
+    size = stored.mesh.size
+    for rank in range(size * stages):
+        say(f"writing ranks: {rank + 1} of {size * stages}")
+        own = parts.of_stage(rank // size)
+        for graph, part in own.items():
+            suffix = "" if graph == GRADIENTS else f".{graph}"
+            export_rank(part, rank, stored, suffix, stages=stages)
+        export_more(rank, own.values())
+
+
 def _export_step(
     module: ir.Module,
     program: ir.Module,
@@ -150,21 +196,15 @@ def _export_step(
 ) -> dict[str, Any]:
     """Write the graphs of a training step for all ranks, and the initial state ``with_state``;
     return their entries of plan.json."""
-    parts, stages = cut_step(program), stages_of(module)
-    if parts.stages is not None:
-        for part in parts.modules.values():
-            CombineCollectivesPass().run(part)
+    parts = _parts(program)
     with _plan_weights(module, weights, folder) as stored:
-        size = stored.mesh.size
-        for rank in range(size * stages):
-            say(f"writing ranks: {rank + 1} of {size * stages}")
-            own = parts.of_stage(rank // size)
-            for graph, part in own.items():
-                suffix = "" if graph == GRADIENTS else f".{graph}"
-                export_rank(part, rank, stored, suffix, stages=stages)
+
+        def export_own_state(rank: int, own: Iterable[ir.Module]) -> None:
             if with_state:
-                names = {name for part in own.values() for name in argument_names(part)}
+                names = {name for part in own for name in argument_names(part)}
                 export_state(program, rank, stored, names)
+
+        _export_parts(parts, stages_of(module), stored, say, export_own_state)
     memory = memory_of(program, parts)
     spec = BuildTrainingStepPass.read(module).spec
     return {

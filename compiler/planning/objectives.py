@@ -17,8 +17,9 @@ from tensoropt.compiler.planning.pinned_search import (
     pinned_graphs,
     search_pinned,
 )
-from tensoropt.compiler.planning.request import Request, device_counts
+from tensoropt.compiler.planning.request import THROUGHPUT, Request, device_counts
 from tensoropt.compiler.planning.staged import staged_frontier
+from tensoropt.compiler.program.graph import Graph, Result
 from tensoropt.compiler.search.frontier.pinned import pinned_frontier
 from tensoropt.compiler.search.frontier.points import fastest, least_process_bytes
 from tensoropt.compiler.search.frontier.search import (
@@ -64,6 +65,9 @@ def frontier(
     For training, the program is a step. ``begun_s`` is the start of the command on
     ``time.monotonic()``, by default now. It sets the default time limit.
     """
+    if request.objective == THROUGHPUT and INFERENCE not in graphs:
+        objective, train = map(request.interface.name_of, ("objective", "train"))
+        raise UserError(f"{objective} {THROUGHPUT} is of inference, expected no {train}")
     if request.stages != 1:
         return _staged(graphs, request, say, begun_s)
     if request.given_plan is not None:
@@ -73,8 +77,7 @@ def frontier(
 
 def _staged(graphs: Graphs, request: Request, say: Say, begun_s: float | None) -> FrontierResult:
     if INFERENCE in graphs:
-        name = request.interface.name_of
-        raise UserError(f"{name('stages')} cuts a training step, expected {name('train')} as well")
+        _check_stream(graphs[INFERENCE], request)
 
     def searched(own: Graphs, asked: Request) -> FrontierResult:
         say(f"stages: {asked.stages}, micro-batches: {_micro_batches(own)}")
@@ -85,6 +88,23 @@ def _staged(graphs: Graphs, request: Request, say: Say, begun_s: float | None) -
 
     total_s = _options(request, graphs, begun_s).time_limit_s
     return staged_frontier(graphs, request, searched, total_s)
+
+
+def _check_stream(graph: Graph, request: Request) -> None:
+    """Raise :class:`UserError` for a program of inference that cannot be cut into stages."""
+    name = request.interface.name_of
+    remedy = f"expected {name('stages')} 1"
+    if request.schedule is not None:
+        schedule, train = name("schedule"), name("train")
+        raise UserError(f"{schedule} is of a training step, expected {train} as well")
+    if any(isinstance(node, Result) and node.takes_over is not None for node in graph.nodes):
+        raise UserError(f"{name('stages')}: stages keep no caches of a decoder, {remedy}")
+    infos = (value.info for value in graph.values)
+    if any(info is not None and (None in info.shape or not info.is_movable) for info in infos):
+        raise UserError(
+            f"{name('stages')}: values of stages are numbers of known sizes, {remedy}, or "
+            f"{name('dims')} for a size that the model leaves open"
+        )
 
 
 def _micro_batches(graphs: Graphs) -> str:

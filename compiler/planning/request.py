@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tensoropt.compiler.comparison.registry import METHODS, takers
 from tensoropt.compiler.cost.device import Device, load_device
@@ -43,6 +43,7 @@ __all__ = [
     "OBJECTIVES",
     "PINNED",
     "SEARCHES",
+    "THROUGHPUT",
     "Request",
     "check_searches",
     "check_size",
@@ -65,7 +66,8 @@ RESOLUTION = 0.01
 """Default relative distance of shown points: nobody chooses between closer plans."""
 MOST_POINTS = 25
 """Largest number of points without ``resolution`` and ``epsilon``: more are not compared."""
-OBJECTIVES = ("time", "memory", "devices")
+THROUGHPUT = "throughput"
+OBJECTIVES = ("time", THROUGHPUT, "memory", "devices")
 
 
 def check_size(place: str, mesh: Mesh) -> None:
@@ -141,10 +143,10 @@ class Request:
     ).field(None)
     stages: int = Option(
         "K",
-        "cut a training step into stages, each on a K-th of the devices, as a pipeline; auto "
-        "searches all numbers that divide the devices",
+        "cut the program into stages, each on a K-th of the devices, as a pipeline; auto searches "
+        "all numbers that divide the devices (default 1; auto with {objective} throughput)",
         _stages,
-    ).field(1)
+    ).field(cast("int", None))
     schedule: str | None = Option(
         "NAME",
         f"order of the micro-batches on the stages: {', '.join(SCHEDULES)} (default: all of them "
@@ -164,7 +166,8 @@ class Request:
     ).field(None)
     objective: str = Option(
         "WHAT",
-        "minimize time, memory, or devices: the fewest on which a plan fits",
+        "minimize time (in inference the latency), memory, or devices: the fewest on which a plan "
+        "fits; throughput: the time between results of a stream of inputs, in inference",
         one_of("objective", OBJECTIVES),
         in_command="; or profile: one plan per number of devices; or a service level of text, such "
         "as service:rate=4,prompt=1024,answer=256,first_s=0.5,token_s=0.02",
@@ -246,6 +249,9 @@ class Request:
                 with self.interface.naming():
                     value = option.read(self.interface.name_of(name), given)
                 object.__setattr__(self, name, value)
+        if self.stages is None:
+            streams = self.objective == THROUGHPUT and self.mesh is None
+            object.__setattr__(self, "stages", AUTO if streams else 1)
         if self.mesh is not None:
             object.__setattr__(self, "devices", parse_mesh(self.mesh).size * (self.stages or 1))
         if self.schedule is not None and self.stages == 1:
@@ -398,6 +404,11 @@ COMBINATIONS = (
         ["stages"],
         "{given} plans pipelines, expected no {other}",
         excludes=["objective=memory", "objective=devices", "compare", "netron"],
+    ),
+    Combination(
+        [f"objective={THROUGHPUT}"],
+        "{given} plans pipelines, expected no {other}",
+        excludes=["netron"],
     ),
     Combination(
         ["stages=auto"],

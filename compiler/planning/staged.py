@@ -1,36 +1,36 @@
-"""Frontiers of training steps in stages, from searches of the mesh of one stage.
+"""Frontiers of programs in stages, from searches of the mesh of one stage.
 
-A step on the devices of one stage, with all layers, is searched for each number of stages and of
-micro-batches. Each of its points is a choice of strategies, from which pipelines with the schedules
-of all families follow. A pipeline with ``p`` stages takes at least the ``p``-th part of the time
-that a stage would need for all layers, so the searches bound the time of all pipelines.
+A training step, or the program of inference, is searched on the devices of one stage, with all
+layers, for each number of stages and of micro-batches. Each of its points is a choice of
+strategies, from which pipelines with the schedules of all families follow. With ``p`` stages, the
+slowest takes at least the ``p``-th part of the time that one stage would need for all layers, so
+the searches bound the times of all pipelines.
 """
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 from tensoropt.compiler.planning.memory_limit import nothing_fits
-from tensoropt.compiler.planning.request import AUTO, Request
-from tensoropt.compiler.program.graph import Graph
-from tensoropt.compiler.search.frontier.points import least_process_bytes
-from tensoropt.compiler.search.frontier.search import (
-    FrontierPoint,
-    FrontierResult,
-    StepPoint,
-    undominated,
+from tensoropt.compiler.planning.request import AUTO, THROUGHPUT, Request
+from tensoropt.compiler.planning.staged_bounds import Bound, time_epsilon
+from tensoropt.compiler.search.frontier.points import (
+    least_process_bytes,
+    micro_batches_of,
+    recompute_of,
 )
+from tensoropt.compiler.search.frontier.search import FrontierPoint, FrontierResult, undominated
 from tensoropt.compiler.search.frontier.steps import Graphs
-from tensoropt.compiler.stages.bounds import EARLY, least_place_s, least_time_s
-from tensoropt.compiler.stages.families import FAMILIES, fitting
+from tensoropt.compiler.stages.families import FAMILIES, STREAM, Family, fitting
 from tensoropt.compiler.stages.order import order_of
 from tensoropt.compiler.stages.pipeline import Pipeline, pipelines_of
+from tensoropt.compiler.stages.stream import stream_of
 from tensoropt.compiler.support.collection import without_collection
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.training.alternatives import INFERENCE
 
 __all__ = ["StagedPoint", "staged_frontier"]
 
@@ -41,16 +41,30 @@ Search = Callable[[Graphs, Request], FrontierResult]
 
 
 @dataclass(frozen=True)
-class StagedPoint(StepPoint):
-    """A point of a training step in stages; its figures are about the fullest stage."""
+class StagedPoint(FrontierPoint):
+    """A point of a program in stages; its figures are about the fullest stage.
+
+    ``by_interval``: its time is the interval between results of a stream of inputs.
+    """
 
     pipeline: Pipeline | None = None
     capacity_bytes: int | None = None
+    by_interval: bool = False
 
     @property
     def _pipeline(self) -> Pipeline:
         assert self.pipeline is not None
         return self.pipeline
+
+    @property
+    def recompute(self) -> str | None:
+        """The recompute policy of a training step."""
+        return recompute_of(self._pipeline.point)
+
+    @property
+    def micro_batches(self) -> int | None:
+        """The number of micro-batches of a training step."""
+        return micro_batches_of(self._pipeline.point)
 
     @property
     def stages(self) -> int:
@@ -63,7 +77,17 @@ class StagedPoint(StepPoint):
 
     @property
     def time_s(self) -> float:
+        return self.interval_s if self.by_interval else self.latency_s
+
+    @property
+    def latency_s(self) -> float:
+        """The time from an input to its result, or of a training step."""
         return self._pipeline.time_s
+
+    @property
+    def interval_s(self) -> float:
+        """The time between results of a stream of inputs."""
+        return self._pipeline.interval_s
 
     @property
     def compute_s(self) -> float:
@@ -115,7 +139,7 @@ def staged_frontier(
     cases = [*_cases(graphs, request)]
     left_s = total_s
     points: list[FrontierPoint] = []
-    bounds, results = list[_Bound](), list[FrontierResult]()
+    bounds, results = list[Bound](), list[FrontierResult]()
     for number, case in enumerate(cases):
         stages = case.stages
         limit_s, begun = total_s, (time.monotonic(), time.process_time())
@@ -130,9 +154,7 @@ def staged_frontier(
             search_time=limit_s,
         )
         kept = {
-            way: graph
-            for way, graph in graphs.items()
-            if way.micro_batches in case.micro_batches
+            way: graph for way, graph in graphs.items() if way.micro_batches in case.micro_batches
         }
         found = search(kept, own)
         results.append(found)
@@ -140,9 +162,9 @@ def staged_frontier(
             # On a busy machine a search takes longer than its time of the processor.
             left_s -= min(time.monotonic() - begun[0], time.process_time() - begun[1])
         with without_collection():
-            made = [*found.points] if stages == 1 else [*_staged(found, case, request)]
-        points += made
-        bounds.append(_Bound(found, made, own, next(iter(kept.values()))))
+            made = [] if stages == 1 else [*_pipelines(found, case)]
+        points += found.points if stages == 1 else [_point(own, request) for own in made]
+        bounds.append(Bound(found, made, own, next(iter(kept.values()))))
         if found.interrupted:
             break
     fits = [point for point in points if request.fits(point.process_bytes)]
@@ -153,7 +175,7 @@ def staged_frontier(
     return FrontierResult(
         points=kept_points,
         epsilon=None,
-        time_epsilon=_time_epsilon(kept_points[0].time_s, bounds) if is_whole else None,
+        time_epsilon=time_epsilon(kept_points[0].time_s, bounds) if is_whole else None,
         found=len(points),
         interrupted=any(own.interrupted for own in results),
         stopped=next((own.stopped for own in results if own.stopped is not None), None),
@@ -179,7 +201,11 @@ def _cases(graphs: Graphs, request: Request) -> Iterator[_Case]:
     """
     # All alternatives have the same forward pass.
     most = len(order_of(next(iter(graphs.values()))).starts)
-    asked = [*FAMILIES] if request.schedule is None else [request.schedule]
+    asked: Mapping[str, Family] = FAMILIES
+    if INFERENCE in graphs:
+        asked = {STREAM: Family()}
+    elif request.schedule is not None:
+        asked = {request.schedule: FAMILIES[request.schedule]}
     numbers = sorted({way.micro_batches for way in graphs})
     for stages in _counts(request):
         families = fitting(asked, stages, most)
@@ -198,10 +224,10 @@ def _counts(request: Request) -> Sequence[int]:
     return [n for n in range(request.devices, 0, -1) if request.devices % n == 0]
 
 
-def _too_many(request: Request, families: Sequence[str], most: int) -> UserError:
+def _too_many(request: Request, families: Mapping[str, Family], most: int) -> UserError:
     """Return the error for more stages than any of ``families`` can have with ``most`` chunks."""
-    name = min(families, key=lambda each: FAMILIES[each].chunks)
-    chunks = FAMILIES[name].chunks
+    name = min(families, key=lambda each: families[each].chunks)
+    chunks = families[name].chunks
     of = f" of {chunks} chunks, as {name} has," if chunks > 1 else ""
     fit, stages = most // chunks, request.interface.name_of("stages")
     return UserError(
@@ -210,69 +236,21 @@ def _too_many(request: Request, families: Sequence[str], most: int) -> UserError
     )
 
 
-@dataclass(frozen=True)
-class _Bound:
-    """A search of one number of stages and of micro-batches, with its points."""
-
-    found: FrontierResult
-    points: Sequence[FrontierPoint]
-    request: Request
-    graph: Graph
-
-    @property
-    def one_stage_s(self) -> float:
-        """A lower bound on the time of all work of a step; graphs start at no cost."""
-        epsilon = self.found.time_epsilon
-        if epsilon is None or not self.found.points:
-            return 0.0
-        starts_s = self.request.description.step_overhead_s * self.graph.runs
-        return max(self.found.points[0].time_s / (1 + epsilon) - starts_s, 0.0)
-
-    @property
-    def least_s(self) -> float:
-        """A lower bound on the time of a step, without the time to fill the pipeline."""
-        return self.one_stage_s / max(self.request.stages, 1)
-
-    def filled_s(self) -> float:
-        """Return a lower bound on the time of a step that includes the time to fill it."""
-        request, stages, epsilon = self.request, self.request.stages, self.found.time_epsilon
-        if stages == 1 or not self.one_stage_s:
-            return self.least_s if epsilon is None else self.found.points[0].time_s / (1 + epsilon)
-        place_s = least_place_s(self.graph, request.meshes, request.description)
-        made = [own.pipeline for own in self.points if isinstance(own, StagedPoint)]
-        early: dict[int, float] = {}
-        for own in made:
-            assert own is not None
-            chunks = own.schedule.chunks // stages
-            early[chunks] = max(early.get(chunks, EARLY), own.early_chunks)
-        batches = self.graph.micro_batches
-        return min(
-            (
-                least_time_s(self.one_stage_s, place_s, stages, batches, chunks, own_early)
-                for chunks, own_early in early.items()
-            ),
-            default=math.inf,
-        )
-
-
-def _time_epsilon(time_s: float, bounds: Sequence[_Bound]) -> float | None:
-    """Return the relative excess of ``time_s`` over the least bound of all searches.
-
-    The time to fill pipelines is computed where it may decide.
-    """
-    least_s = math.inf
-    for own in sorted(bounds, key=lambda one: one.least_s):
-        if own.least_s >= min(least_s, time_s):
-            break
-        least_s = min(least_s, own.filled_s())
-    least_s = min(least_s, time_s)
-    return time_s / least_s - 1 if least_s > 0 else None
-
-
-def _staged(found: FrontierResult, case: _Case, request: Request) -> Iterator[FrontierPoint]:
-    """Yield the points of all pipelines of the points of one stage."""
-    names = [own.name for own in fields(StepPoint)]
+def _pipelines(found: FrontierResult, case: _Case) -> Iterator[Pipeline]:
+    """Yield all pipelines of the points of one stage."""
     for point in found.points:
-        given = {name: getattr(point, name) for name in names}
-        for pipeline in pipelines_of(point, case.stages, case.families):
-            yield StagedPoint(**given, pipeline=pipeline, capacity_bytes=request.capacity_bytes)
+        if case.families == [STREAM]:
+            yield stream_of(point, case.stages)
+        else:
+            yield from pipelines_of(point, case.stages, case.families)
+
+
+def _point(pipeline: Pipeline, request: Request) -> StagedPoint:
+    given = {own.name: getattr(pipeline.point, own.name) for own in fields(FrontierPoint)}
+    by_interval = request.objective == THROUGHPUT
+    return StagedPoint(
+        **given,
+        pipeline=pipeline,
+        capacity_bytes=request.capacity_bytes,
+        by_interval=by_interval,
+    )

@@ -13,7 +13,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from tensoropt.compiler.cost.expected_error import PlanError
+from tensoropt.compiler.support.units import format_seconds
 from tensoropt.runtime.plan.entries import PinsEntry
+from tensoropt.runtime.stages.schedule import WORK_NAMES
 from tensoropt.runtime.support.collectives import COLLECTIVES
 
 __all__ = [
@@ -286,9 +288,9 @@ class Neighbour:
 class StageRow:
     """A stage of a pipeline: its chunks, the seconds of its tasks and those without a task.
 
-    ``memory_bytes`` includes ``static_bytes`` and the ``kept_bytes`` of micro-batches in flight.
-    For each micro-batch it sends ``sent_bytes`` to the stages ``sends_to``: values forward, and
-    gradients back.
+    ``memory_bytes`` includes ``static_bytes`` and the ``kept_bytes`` of micro-batches or inputs in
+    flight. For each of these it sends ``sent_bytes`` to the stages ``sends_to``: values forward,
+    and gradients back. Times are of a whole training step, or of one input of a stream.
     """
 
     chunks: tuple[int, ...]
@@ -315,10 +317,12 @@ class TaskEntry:
 
 @dataclass(frozen=True)
 class StagedStep:
-    """A step in stages: the family of its schedule, the stages, and the tasks of all stages.
+    """A program in stages: the family of its schedule, the stages, and the tasks of all stages.
 
     ``idle_share`` is the part of the time in which a stage has no task, on average. The work that a
-    stage does once per step follows after its last task.
+    stage does once per step follows after its last task. In a stream of inputs, the tasks are of
+    the first inputs, ``latency_s`` is the time of one input, and ``interval_s`` the time between
+    results; both are ``None`` for a training step.
     """
 
     schedule: str
@@ -326,6 +330,25 @@ class StagedStep:
     idle_share: float
     stages: tuple[StageRow, ...]
     tasks: tuple[TaskEntry, ...]
+    latency_s: float | None = None
+    interval_s: float | None = None
+
+    @property
+    def works(self) -> dict[str, str]:
+        """The names of the kinds of tasks that it has, by letter."""
+        found = {task.work for task in self.tasks}
+        return {work: name for work, name in WORK_NAMES.items() if work in found}
+
+    @property
+    def about(self) -> str:
+        """The words on the schedule, and the figures of a stream."""
+        idle = f"a stage has no task for {self.idle_share:.1%} of the time"
+        if self.latency_s is None or self.interval_s is None:
+            return f"{self.schedule}, {self.micro_batches} micro-batches; {idle}"
+        return (
+            f"{self.schedule}, latency {format_seconds(self.latency_s)}, a result every "
+            f"{format_seconds(self.interval_s)} ({1 / self.interval_s:.4g} runs/s); {idle}"
+        )
 
     @property
     def fullest(self) -> StageRow:

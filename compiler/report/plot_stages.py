@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from tensoropt.compiler.report.explanation import StagedStep
 from tensoropt.compiler.report.plot_axes import COLOURS, second_scale
 from tensoropt.compiler.support.units import format_bytes
-from tensoropt.runtime.stages.schedule import WORK_NAMES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +27,7 @@ def draw_stages(axes: Axes, staged: StagedStep) -> None:
     Labels have the memory of a stage and the bytes that it sends for each micro-batch.
     """
     scale = second_scale([staged.end_s])
-    for number, (work, name) in enumerate(WORK_NAMES.items()):
+    for number, (work, name) in enumerate(staged.works.items()):
         for stage in range(len(staged.stages)):
             own = [t for t in staged.tasks if t.stage == stage and t.work == work]
             starts = scale.convert(task.start_s for task in own)
@@ -52,8 +51,7 @@ def draw_stages(axes: Axes, staged: StagedStep) -> None:
     axes.set_xlim(0, scale.convert([staged.end_s])[0])
     axes.set_xlabel(f"time of the tasks of each stage ({scale.unit})")
     axes.set_title(
-        f"{staged.schedule}, {staged.micro_batches} micro-batches, "
-        f"idle for {staged.idle_share:.1%} of the time",
+        staged.about,
         fontsize=9,
         loc="left",
     )

@@ -11,6 +11,8 @@ from tensoropt.compiler.report.memory import beside_bytes
 from tensoropt.compiler.search.frontier.points import (
     ABOVE_CAPACITY,
     Point,
+    interval_of,
+    latency_of,
     marks,
     mesh_name,
     micro_batches_of,
@@ -29,6 +31,9 @@ _TIMES = 3
 _HIDDEN = "hidden"
 """Column of the communication that overlaps with operators, if any point has some."""
 
+_STREAM = ("latency", "interval")
+"""Columns of a stream of inputs, if any point has stages in inference."""
+
 _BESIDE = "beside"
 """Column of process memory other than tensors, if the device description predicts it."""
 
@@ -44,14 +49,17 @@ _WAYS: Mapping[str, Callable[[Point], object]] = {
     "recompute": recompute_of,
     "micro-batches": micro_batches_of,
 }
-"""Columns of training steps, which a table has if its points differ in them."""
+"""Columns that a table has if its points differ in them, or have stages."""
 
 
 def frontier_rows(frontier: FrontierReport) -> tuple[str, list[str], list[list[str]]]:
     """Return the title, the header and the cells of :func:`frontier_table`."""
     named = {index: ", ".join(names) for index, names in marks(frontier.points).items()}
+    ways = {name: {of(point) for point in frontier.points} for name, of in _WAYS.items()}
     own = {
-        name: of for name, of in _WAYS.items() if len({of(point) for point in frontier.points}) > 1
+        name: of
+        for name, of in _WAYS.items()
+        if len(ways[name]) > 1 or (name == "stages" and ways[name] != {1})
     }
     figures = _figures(frontier.shown)
     rows = [
@@ -133,12 +141,14 @@ def _figures(points: Sequence[Point]) -> list[str]:
     """Return the columns of figures; those of overlap and processes only if a point has them."""
     times, sizes = list(_FIGURES[:_TIMES]), list(_FIGURES[_TIMES:])
     times += [_HIDDEN] if any(point.hidden_s for point in points) else []
+    times += _STREAM if any(latency_of(point) != interval_of(point) for point in points) else []
     return [*times, *sizes, *([_BESIDE] if any(map(beside_bytes, points)) else [])]
 
 
 def _cells(point: Point, figures: Sequence[str]) -> list[str]:
     times = [point.time_s, point.compute_s, point.communication_s]
     times += [point.hidden_s] if _HIDDEN in figures else []
+    times += [latency_of(point), interval_of(point)] if _STREAM[0] in figures else []
     sizes = [point.process_bytes, point.static_bytes, point.transient_bytes]
     sizes += [beside_bytes(point)] if _BESIDE in figures else []
     mesh = mesh_name(point.mesh)

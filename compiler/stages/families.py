@@ -17,14 +17,14 @@ their chunks, in these limits, and in whether gradients of weights are tasks of 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tensoropt.compiler.stages.patterns import Moments, repeat
 from tensoropt.runtime.stages.execution import ChunkCost
 from tensoropt.runtime.stages.schedule import Schedule, Task
 
-__all__ = ["FAMILIES", "Family", "fitting", "generate"]
+__all__ = ["FAMILIES", "STREAM", "Family", "fitting", "generate"]
 
 Limit = Callable[[int, int, int], int]
 """A number of chunks, by stage, stages and chunks per stage."""
@@ -99,10 +99,13 @@ FAMILIES: dict[str, Family] = {
 }
 """The families by name."""
 
+STREAM = "stream"
+"""The schedule of inference: each input passes through the stages, in order."""
 
-def fitting(names: Iterable[str], stages: int, most_chunks: int) -> list[str]:
+
+def fitting(families: Mapping[str, Family], stages: int, most_chunks: int) -> list[str]:
     """Return the families that have at most ``most_chunks`` on all stages together."""
-    return [name for name in names if stages * FAMILIES[name].chunks <= most_chunks]
+    return [name for name, own in families.items() if stages * own.chunks <= most_chunks]
 
 
 def generate(

@@ -1,4 +1,4 @@
-"""The places of the nodes of a training step along its forward pass.
+"""The places of the nodes of a program along its forward pass.
 
 Cuts are places of the forward pass. Each node has the place of a forward node, and the chunk of
 that place, so that one look at the graph serves all cuts of it.
@@ -158,7 +158,7 @@ class Order:
 
 @once_per_graph
 def order_of(graph: Graph) -> Order:
-    """Return the places of the nodes of a training step; linear in their operands."""
+    """Return the places of the nodes of a program; linear in their operands."""
     derived = _derived(graph)
     forward = [i for i in range(len(graph.nodes)) if graph.runs_forward(i) and i not in derived]
     places = _places(graph, forward)
@@ -181,15 +181,18 @@ def _readers(graph: Graph, index: int) -> list[int]:
 
 
 def _derived(graph: Graph) -> set[int]:
-    """Return the parameters, and the forward nodes that depend on nothing else, such as casts."""
+    """Return the parameters, and the nodes that depend on nothing else, such as casts.
+
+    In a training step these are the parameters that it trains.
+    """
     found: set[int] = set()
     for index, node in enumerate(graph.nodes):
         if isinstance(node, Argument):
-            is_derived = node.state == "parameter"
+            is_derived = node.state == "parameter" if graph.trains else node.is_weight
         else:
             made = _producers(graph, index)
             is_derived = (
-                graph.runs_forward(index)
+                (graph.runs_forward(index) or node.constant)
                 and not graph.op(index).is_random
                 and any(p in found for p in made)
                 and all(p in found or graph.nodes[p].constant for p in made)

@@ -1,4 +1,4 @@
-"""Pipelines of a training step: its chunks, their schedule, and its time and memory."""
+"""Pipelines of a program: its chunks, their schedule, and its time and memory."""
 
 from __future__ import annotations
 
@@ -10,24 +10,26 @@ from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.stages.bounds import early_chunks
 from tensoropt.compiler.stages.chunk_costs import NodeTimes, StepCosts
 from tensoropt.compiler.stages.chunks import Evenness, cuts_of
-from tensoropt.compiler.stages.families import FAMILIES, generate
+from tensoropt.compiler.stages.families import FAMILIES, STREAM, generate
 from tensoropt.compiler.stages.order import order_of
 from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.stages.execution import ChunkCost, Execution, execute
 from tensoropt.runtime.stages.schedule import Schedule
 
-__all__ = ["Pipeline", "pipeline_of", "pipelines_of"]
+__all__ = ["Pipeline", "link_of", "pipeline_of", "pipelines_of"]
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A training step in stages, each on a mesh of the shape of ``point``.
+    """A program in stages, each on a mesh of the shape of ``point``.
 
     ``cuts`` are the places of the forward pass at which chunks begin, a stage at most
-    ``early_chunks`` before an even cut. ``execution`` leaves out the work that a stage does once
-    per step, which ``time_s`` includes. ``stage_bytes`` is the memory of each stage,
+    ``early_chunks`` before an even cut. ``execution`` has the ``costs`` of the chunks, and leaves
+    out the work that a stage does once per step, which ``time_s`` includes. In a stream of inputs
+    ``time_s`` is of one input, and results follow each other in ``interval_s``; a training step
+    ends before the next one begins. ``stage_bytes`` is the memory of each stage,
     ``static_bytes_of`` the part that is static. ``sent_bytes`` pass from each chunk to the next,
-    for each micro-batch.
+    for each micro-batch or input.
     """
 
     point: FrontierPoint
@@ -35,8 +37,10 @@ class Pipeline:
     cuts: Sequence[int]
     early_chunks: float
     schedule: Schedule
+    costs: Sequence[ChunkCost]
     execution: Execution
     time_s: float
+    interval_s: float
     stage_bytes: Sequence[int]
     static_bytes_of: Sequence[int]
     sent_bytes: Sequence[int]
@@ -67,10 +71,20 @@ class Pipeline:
         return self.schedule.stages
 
     @property
+    def is_stream(self) -> bool:
+        """True in inference, where inputs follow each other through the stages."""
+        return self.family == STREAM
+
+    @property
     def idle_share(self) -> float:
-        """The share of the time in which a stage has nothing to do, on average."""
-        idle_s = sum(map(self.execution.idle_s, range(self.stages)))
-        return idle_s / (self.stages * self.execution.time_s) if self.execution.time_s else 0.0
+        """The share of the time in which a stage has nothing to do, on average.
+
+        In a stream it is of the time between results, while all stages have inputs.
+        """
+        end_s = self.execution.time_s
+        busy_s = sum(end_s - self.execution.idle_s(stage) for stage in range(self.stages))
+        whole_s = self.interval_s if self.is_stream else end_s
+        return 1 - busy_s / (self.stages * whole_s) if whole_s else 0.0
 
 
 def pipeline_of(point: FrontierPoint, stages: int, family: str) -> Pipeline:
@@ -83,7 +97,7 @@ def pipeline_of(point: FrontierPoint, stages: int, family: str) -> Pipeline:
 
 def pipelines_of(point: FrontierPoint, stages: int, families: Sequence[str]) -> list[Pipeline]:
     """Return the pipelines of each family, which fit the step, one for each of its cuts."""
-    link, times = _link(point.tables.device, stages, point.mesh), NodeTimes(point)
+    link, times = link_of(point.tables.device, stages, point.mesh), NodeTimes(point)
     known: dict[tuple[int, Evenness], _Cut] = {}
     found: list[Pipeline] = []
     for name in families:
@@ -117,7 +131,7 @@ def _evenness(family: str, stages: int) -> Sequence[Evenness]:
     return ("chunks", "ends" if own.splits_weights else "ends without W")
 
 
-def _link(device: Device, stages: int, mesh: Sequence[int]) -> Link:
+def link_of(device: Device, stages: int, mesh: Sequence[int]) -> Link:
     """Return the link between equal ranks of neighbouring stages."""
     return device.axis_links(Mesh((stages, *mesh)))[0]
 
@@ -149,7 +163,9 @@ class _Maker:
             self.cut.places,
             self.cut.early_chunks,
             schedule,
+            costs,
             execution,
+            time_s,
             time_s,
             sizes,
             static,

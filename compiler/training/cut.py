@@ -1,6 +1,6 @@
-"""Cut the program of a training step into the programs of its graphs.
+"""Cut the program of a training step, or of inference in stages, into the programs of its graphs.
 
-Without stages there are two, and only gradients pass from the first to the second. State that the
+Without stages a step has two, and only gradients pass from the first to the second. State that the
 update writes is therefore never read afterwards, and the gradient program can run several times or
 without the update. With stages, activations and their gradients pass between the graphs of chunks
 too.
@@ -51,7 +51,7 @@ class Passed:
 
 @dataclass(frozen=True)
 class Parts:
-    """The programs of a step by name, in an order in which they can run.
+    """The programs of a step, or of inference in stages, in an order in which they can run.
 
     ``names`` has the name of each gradient by its parameter's name; it is an argument of an update.
     ``passed`` are the other values that pass between programs. ``stages`` has the stage of each
@@ -95,7 +95,7 @@ def updated_names(module: ir.Module) -> list[str]:
 
 
 def cut_step(module: ir.Module) -> Parts:
-    """Return the parts of a (partitioned) training step; ``module`` is left unchanged.
+    """Return the parts of a (partitioned) program; ``module`` is left unchanged.
 
     Literals, and values computed only from literals and from scalar inputs of the step, are
     duplicated in each part that reads them; with stages, so are values computed from parameters.
@@ -140,7 +140,7 @@ class _Cut:
     def __init__(self, module: ir.Module) -> None:
         self.module, self.main = module, onnx.function(module)
         self.division: Division = divide(module)
-        self.update = len(self.division.graphs) - 1
+        self.update = self.division.update
         self.ops = body(self.main)
         self.places: dict[ir.Value, _Place] = {
             value: (position, number)
@@ -167,19 +167,26 @@ class _Cut:
             part = self._part(number)
             if result_names(part):
                 modules[graph] = part
-        if division.stages is None:
-            modules[UPDATE] = self._part(self.update)
-        else:
+        if division.stages is not None:
             stages = dict(zip(division.graphs, division.stages, strict=False))
-            self._check_state()
-            for stage in sorted(set(division.stages)):
-                name = graph_name(UPDATE, stage)
-                modules[name], stages[name] = self._part(self.update, stage), stage
-                if not result_names(modules[name]):
-                    raise UserError(
-                        f"--stages: stage {stage} has no parameter to train, expected fewer stages"
-                    )
+        if self.update is not None:
+            modules |= self._updates(self.update, stages)
         return Parts(modules, self.names, self._passed(), stages)
+
+    def _updates(self, update: int, stages: dict[str, int] | None) -> dict[str, ir.Module]:
+        """Return the update, or the update of each stage, which ``stages`` then lists."""
+        if stages is None:
+            return {UPDATE: self._part(update)}
+        self._check_state()
+        modules = {}
+        for stage in sorted(set(stages.values())):
+            name = graph_name(UPDATE, stage)
+            modules[name], stages[name] = self._part(update, stage), stage
+            if not result_names(modules[name]):
+                raise UserError(
+                    f"--stages: stage {stage} has no parameter to train, expected fewer stages"
+                )
+        return modules
 
     def _find_passing(self) -> None:
         """Find the values that pass between graphs; refuse those to or from the update."""

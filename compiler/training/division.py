@@ -1,7 +1,8 @@
-"""The graph of each operation of a partitioned training step.
+"""The graph of each operation of a partitioned program.
 
-A step has two graphs, or with stages the graphs of each chunk: forward, backward, and the gradients
-of weights if these are tasks of their own. Graphs are listed in an order in which they can run.
+A training step has two graphs, or with stages the graphs of each chunk: forward, backward, and the
+gradients of weights if these are tasks of their own. Inference has a forward graph for each chunk.
+Graphs are listed in an order in which they can run.
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ class Division:
     """The names of the graphs, and the number of the graph of each operation of `@main`.
 
     An operation without a number is in each graph that reads its results. ``stages`` has the stage
-    of each graph, if there are several. All stages have a part of the last graph, the update.
+    of each graph, if there are several. Of a training step, ``update`` is the number of the last
+    graph, and all stages have a part of it.
     """
 
     graphs: Sequence[str]
     numbers: Sequence[int | None]
     stages: Sequence[int] | None = None
+    update: int | None = None
 
 
 def body(main: ir.Operation) -> list[ir.Operation]:
@@ -39,26 +42,29 @@ def body(main: ir.Operation) -> list[ir.Operation]:
 
 
 def divide(module: ir.Module) -> Division:
-    """Return the division of the operations of a step; linear in their operands.
+    """Return the division of the operations of a program; linear in their operands.
 
     Raises :class:`UserError` for a schedule that was edited and cannot run.
     """
     attributes, main = module.operation.attributes, onnx.function(module)
     if not keys.PLACES.on(attributes):
-        return Division((GRADIENTS, UPDATE), _Divider(main, chunks=0).in_two())
+        return Division((GRADIENTS, UPDATE), _Divider(main, chunks=0).in_two(), update=1)
     places = keys.PLACES.of(attributes)
     batches = keys.MICRO_BATCHES.get(main.attributes) or 1
     schedule = Schedule.parse(places, batches, keys.SCHEDULE.of(attributes))
-    check_schedule(schedule)
+    trains = any(onnx.phase(op) is not None for op in body(main))
+    check_schedule(schedule, trains=trains)
     splits = schedule.splits_weights
     chunks = range(len(places))
     works: list[tuple[Work, int]] = [("F", chunk) for chunk in chunks]
-    works += [("B", chunk) for chunk in reversed(chunks)]
+    works += [("B", chunk) for chunk in reversed(chunks) if trains]
     works += [("W", chunk) for chunk in chunks if splits]
     graphs = [work_graph(*work) for work in works]
     stages = [places[chunk] for _, chunk in works]
     numbers = _Divider(main, len(places)).in_chunks(splits=splits)
-    return Division((*graphs, UPDATE), numbers, stages)
+    if not trains:
+        return Division(graphs, numbers, stages)
+    return Division((*graphs, UPDATE), numbers, stages, len(graphs))
 
 
 class _Divider:

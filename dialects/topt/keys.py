@@ -282,12 +282,13 @@ PINS_COST = _key("pins_cost", _SETTINGS, MODULE)
 """Their relative cost: `time` at the fastest point, `memory` at the leanest point."""
 
 PLACES = _key("places", _INTS, MODULE)
-"""The stage of each chunk, if the training step is cut into chunks."""
+"""The stage of each chunk, if the program is cut into chunks."""
 SCHEDULE = _key("schedule", _TEXTS, MODULE)
-"""The tasks of each stage in their order, such as `F0 F1 B0 B1`."""
+"""The tasks of each stage in their order, such as `F0 F1 B0 B1`; in inference of one input."""
 PIPELINE = _key("pipeline", _SETTINGS, MODULE)
-"""Predicted times of a step in stages: `time_s` to its end, and `compute_s` and `communication_s`
-of a stage."""
+"""Predicted times of a program in stages: `time_s` as points of the frontier have it, and
+`compute_s` and `communication_s` of a stage. In inference `latency_s` is the time of one input, and
+`interval_s` the time between results of a stream of inputs."""
 
 NAME = _key("name", _TEXT, ARGUMENT, RESULT)
 """The name that the ONNX graph gives the tensor."""
@@ -329,7 +330,7 @@ STRATEGY = _key("strategy", _STRATEGY, OPERATION)
 PHASE = _key("phase", _TEXT, OPERATION)
 """The part of the training step, one of `STEP_PARTS`, that the operation belongs to."""
 CHUNK = _key("chunk", _INT, OPERATION)
-"""The number of the chunk that the operation of a training step belongs to."""
+"""The number of the chunk that the operation belongs to."""
 GRADIENT_OF = _key("gradient_of", _TEXT, OPERATION)
 """The name of the parameter; the result is its gradient over the whole batch."""
 NORM = _key("norm", _FLAG, OPERATION)

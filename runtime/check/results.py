@@ -82,9 +82,10 @@ class CheckResult:
     ``peak_bytes`` is the peak memory of the rank with most: resident memory of its process, or on a
     device the inputs and ONNX Runtime's arenas since ranks started; None if unknown.
     ``predicted_time_s`` and ``predicted_bytes`` are the plan's predictions, for its own device, and
-    ``expected_error`` their expected errors. Only on a device: ``used_bytes`` is its used memory,
-    of all processes, after the last step, and ``nodes_on_cpu`` the number of nodes that ONNX
-    Runtime left to the CPU, both on the rank with most. ``cuda_graphs``, if requested, is
+    ``expected_error`` their expected errors. A plan with stages has the ``interval_s`` between
+    results of a stream of inputs, as measured and as predicted. Only on a device: ``used_bytes`` is
+    its used memory, of all processes, after the last step, and ``nodes_on_cpu`` the number of nodes
+    that ONNX Runtime left to the CPU, both on the rank with most. ``cuda_graphs``, if requested, is
     "captured" or the reason why not.
     """
 
@@ -107,6 +108,8 @@ class CheckResult:
     drawn: str | None = None
     first: FirstDifference | None = None
     layers: tuple[LayerTime, ...] = ()
+    interval_s: float | None = None
+    predicted_interval_s: float | None = None
 
     @property
     def shows(self) -> bool:

@@ -87,6 +87,8 @@ def _measured_lines(result: CheckResult) -> list[str]:
     lines = [] if result.drawn is None else [f"drawn inputs: {result.drawn}"]
     if result.step_times_s:
         lines.append(f"step time: {_times(result.step_times_s)}{predicted_time(result)}")
+    if result.interval_s is not None:
+        lines.append(_interval_line(result))
     if result.one_device_times_s:
         lines.append(f"one device: {_times(result.one_device_times_s)}")
     if result.step_times_s and result.peak_bytes is not None:
@@ -96,6 +98,16 @@ def _measured_lines(result: CheckResult) -> list[str]:
         lines += _first_lines(result.first)
     lines += _layer_lines(result.layers)
     return lines + device_lines(result)
+
+
+def _interval_line(result: CheckResult) -> str:
+    """Return the line on a stream of inputs, which pass through the stages."""
+    interval_s, predicted_s = result.interval_s or 0.0, result.predicted_interval_s
+    predicted = "" if predicted_s is None else f", predicted {milliseconds(predicted_s)}"
+    return (
+        f"stream: a result every {milliseconds(interval_s)}{predicted}"
+        f"{_margin(result, 'time')}, {1 / interval_s:.4g} runs/s"
+    )
 
 
 def _first_lines(first: FirstDifference) -> list[str]:

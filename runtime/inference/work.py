@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import statistics
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
@@ -35,7 +37,8 @@ from tensoropt.runtime.session.ranks import (
     whole_shape,
 )
 from tensoropt.runtime.session.session import RankSession, check_custom_ops, use_custom_ops
-from tensoropt.runtime.support.dtypes import Array, name_of
+from tensoropt.runtime.session.staged import check_staged
+from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError, cause_of
 from tensoropt.runtime.support.files import file_mode, may_replace
 from tensoropt.runtime.support.job import Job
@@ -73,6 +76,7 @@ def check_job(job: Job) -> list[Plan]:
     for plan in plans:
         if job.model is not None:
             plan.check_model(Path(job.model))
+        check_staged(plan, cuda_graphs=job.cuda_graphs, debug=job.debug)
         make_inputs(job, plan.inputs)
     _check_outputs_path(job)
     return plans
@@ -130,9 +134,10 @@ def _run_plan(
         plan.ranks,
         plan.mesh,
         provider=job.provider,
-        predicted_time_s=predicted["time_s"],
+        predicted_time_s=predicted.get("latency_s", predicted["time_s"]),
         predicted_bytes=plan.process_bytes,
         expected_error=predicted["expected_error"],
+        predicted_interval_s=predicted.get("interval_s"),
     )
     memory = provider.measure()
     link.show(f"{plan.folder}: loading {plan.ranks} graphs")
@@ -143,8 +148,10 @@ def _run_plan(
         inputs = make_inputs(job, plan.inputs)
         caches = shared_caches(plan, session, inputs.shapes)
         kept = keep_outputs(session, plan, provider, {cache.present.name for cache in caches})
-        _feed(session, inputs, caches, provider, comm.rank)
+        _feed(session, inputs, caches, provider, plan.place(comm.rank))
         times = _take_steps(job, session, comm, link)
+        streams = plan.staged is not None and job.runs > 0
+        interval_s = _interval_s(job, session, comm) if streams else None
         link.show(f"{plan.folder}: {'comparing' if job.model else 'joining'} the outputs")
         facts = _facts(session, provider, memory, comm)
         judged = _judge_outputs(job, plan, session, comm, reference, kept)
@@ -157,7 +164,7 @@ def _run_plan(
     passed = all(output.passed for output in judged) if job.model else None
     graphs = refusal or "captured" if job.cuda_graphs else None
     result = replace(result, outputs=judged, step_times_s=tuple(times), passed=passed)
-    result = replace(result, first=first, layers=layers)
+    result = replace(result, first=first, layers=layers, interval_s=interval_s)
     return replace(result, cuda_graphs=graphs, **facts)
 
 
@@ -181,12 +188,17 @@ def _feed(
     inputs: Inputs,
     caches: Mapping[SharedCache, Sequence[int]],
     provider: Provider,
-    rank: int,
+    place: int,
 ) -> None:
-    """Bind a rank's parts of the inputs; in-place caches get memory for input and output."""
+    """Bind the parts of the inputs of a rank, by its ``place`` in the mesh.
+
+    In-place caches get memory for input and output.
+    """
     shared = {cache.past.name: cache for cache in caches}
     for name in inputs.tensors:
-        part = inputs.part(name, rank)
+        if name not in session.inputs:  # another stage reads it
+            continue
+        part = inputs.part(name, place)
         if name not in shared:
             session.feed(name, part)
             continue
@@ -207,6 +219,17 @@ def _take_steps(job: Job, session: RankSession, comm: MPI.Comm, link: LauncherLi
             next_s = time.monotonic() + _SHOW_S
         times_s.append(slowest_s(comm, session.run))
     return times_s
+
+
+def _interval_s(job: Job, session: RankSession, comm: MPI.Comm) -> float:
+    """Return the median time between results of a stream, in which all stages work at once."""
+    comm.Barrier()
+    ends_s = []
+    for _ in range(job.runs + 1):
+        session.run()
+        ends_s.append(time.perf_counter())
+    own_s = statistics.median(end_s - begin_s for begin_s, end_s in pairwise(ends_s))
+    return float(max(comm.allgather(own_s)))
 
 
 def _facts(session: RankSession, provider: Provider, memory: MemoryMeter, comm: MPI.Comm) -> _Facts:
@@ -231,28 +254,34 @@ def _judge_outputs(
     ``kept`` are outputs in fixed arrays, see `keep_outputs`. Every replica of an output is gathered
     and judged, one at a time; the result is the worst.
     """
-    rest = [tensor.name for tensor in plan.outputs if tensor.name not in kept]
+    rest = [t.name for t in plan.outputs if t.name in session.outputs and t.name not in kept]
     local, whole, judged = {**kept, **dict(session.results(rest))}, {}, []
     for tensor in plan.outputs:
+        part, first = local.get(tensor.name), _first_owner(tensor.name, session, comm)
         if job.model is None and job.outputs is None:  # the values are not needed
-            part = local[tensor.name]
-            shape = whole_shape(tensor.name, part, tensor.layout, comm)
-            if comm.rank == 0:
-                judged.append(OutputResult(tensor.name, name_of(part.dtype), shape))
+            facts = whole_shape(tensor.name, part, tensor.layout, comm, first)
+            if facts is not None:
+                judged.append(OutputResult(tensor.name, facts[1], facts[0]))
             continue
         found: list[OutputResult] = []
         for copy in range(1 if job.model is None else tensor.layout.copies):
-            array = gather(tensor.name, local[tensor.name], tensor.layout, comm, copy)
+            array = gather(tensor.name, part, tensor.layout, comm, copy, first)
             if comm.rank == 0:
+                assert array is not None
                 result = _judge(job, plan, tensor.name, array, reference)
                 found.append(_name_ranks(result, tensor.layout.sources(copy)) if copy else result)
-            if copy == 0 and job.outputs is not None:
+            if copy == 0 and job.outputs is not None and array is not None:
                 whole[tensor.name] = array
         if found:  # on rank 0
             judged.append(max(found, key=lambda r: (r.passed is False, r.absolute or 0.0)))
     if comm.rank == 0 and job.outputs is not None:
         _write_outputs(Path(job.outputs), whole)
     return tuple(judged)
+
+
+def _first_owner(name: str, session: RankSession, comm: MPI.Comm) -> int:
+    """Return the first rank that has an output, of the stage that computes it."""
+    return next(rank for rank, has in enumerate(comm.allgather(name in session.outputs)) if has)
 
 
 def _judge(

@@ -18,7 +18,6 @@ from tensoropt.runtime.plan.layers import row_layers
 from tensoropt.runtime.plan.plan import Plan, tensor_of
 from tensoropt.runtime.support.dtypes import dtype_of
 from tensoropt.runtime.support.errors import UserError
-from tensoropt.runtime.training.plan import TrainingPlan
 
 __all__ = ["TRAINING_OPTIONS", "Folded", "Sent", "Summary", "Way", "layout_text", "summarise"]
 
@@ -158,9 +157,8 @@ def collectives_of(plan: Plan) -> list[Collective]:
 
 def _graphs_of(plan: Plan) -> list[Path]:
     """Return the graphs of rank 0, in an order in which they can run."""
-    if "stages" in plan.document:
-        step = TrainingPlan.from_plan(plan)
-        return [step.graph(0, name) for name in step.graphs(0)]
+    if plan.staged is not None:
+        return [plan.graph(0, name) for name in plan.staged.graphs[0]]
     return [plan.graph(0)] + ([plan.graph(0, UPDATE)] if "training" in plan.document else [])
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -83,8 +84,8 @@ def _entries(folder: Path, document: Entries) -> Iterator[Problem]:
             for number, layout in enumerate(row[side]):
                 where = f"node '{row['node']}': {side[:-1]} {number}"
                 yield from _layout(where, layout, mesh)
-    if "training" in document:
-        yield from _training(folder, document)
+    if "training" in document or "stages" in document:
+        yield from _parts_of(folder, document)
 
 
 def _tensor(
@@ -109,9 +110,14 @@ def _layout(where: str, layout: list[str], mesh: tuple[int, ...]) -> Iterator[Pr
         yield Problem(f"plan.json: {where}", str(error))
 
 
-def _training(folder: Path, document: Any) -> Iterator[Problem]:
+def _parts_of(folder: Path, document: Any) -> Iterator[Problem]:
+    """Yield the problem of the training step, or of the stages of inference."""
     try:
-        TrainingPlan.from_plan(Plan.from_document(folder, document))
+        plan = Plan.from_document(folder, document)
+        if "training" in document:
+            TrainingPlan.from_plan(plan)
+        else:
+            _ = plan.staged
     except UserError as error:
         text = str(error).removeprefix(f"{folder / 'plan.json'}: ")
         yield Problem("plan.json", text)
@@ -161,10 +167,13 @@ def _staged(folder: Path, document: Mapping[str, Any]) -> Iterator[Problem]:
     Messages between stages are no part of the graphs.
     """
     try:
-        plan = TrainingPlan.from_plan(Plan.from_document(folder, cast("Entries", document)))
+        plan = Plan.from_document(folder, cast("Entries", document))
+        stages = plan.staged
     except UserError:
         return  # reported for plan.json
-    names = {rank: [f".{name}" for name in plan.graphs(rank)] for rank in range(plan.plan.ranks)}
+    assert stages is not None
+    ranks = range(plan.ranks if plan.ranks == plan.stages * math.prod(plan.mesh) else 0)
+    names = {rank: [f".{name}" for name in stages.graphs[plan.stage(rank)]] for rank in ranks}
     yield from _part(folder, document, names)
 
 
@@ -190,8 +199,8 @@ def _part(
                     yield Problem(name, str(error).removeprefix(f"{name}: "))
     for graph in graphs:
         yield from _weights(folder, document, graph)
-        if "training" not in document:
-            yield from _ends(document, graph)
+    if "training" not in document:
+        yield from _ends_of(document, graphs)
     if len(graphs) == sum(map(len, parts.values())):
         by_rank = [[graph for graph in graphs if graph.rank == rank] for rank in parts]
         for graph, text in mismatches(by_rank):
@@ -214,34 +223,65 @@ def _weights(folder: Path, document: Mapping[str, Any], graph: RankGraph) -> Ite
                 yield Problem(where, f"weight '{tensor}': {text}")
 
 
-def _ends(document: Mapping[str, Any], graph: RankGraph) -> Iterator[Problem]:
-    """Yield the differences between a graph's inputs and outputs and plan.json."""
+def _names(graph: RankGraph) -> tuple[list[str], list[str]]:
+    """Return the names of the inputs and outputs of a graph."""
     constants = {tensor.name for tensor in graph.model.graph.initializer}
     given = [value.name for value in graph.model.graph.input if value.name not in constants]
-    made = [value.name for value in graph.model.graph.output]
-    for kind, names in (("inputs", given), ("outputs", made)):
-        listed = {entry["name"]: entry for entry in document[kind]}
-        for name in (name for name in listed if name not in names):
-            yield Problem(graph.path.name, f"{kind[:-1]} '{name}' is missing")
+    return given, [value.name for value in graph.model.graph.output]
+
+
+def _ends_of(document: Mapping[str, Any], graphs: Sequence[RankGraph]) -> Iterator[Problem]:
+    """Yield the differences between the inputs and outputs of graphs and plan.json."""
+    for graph in graphs:
+        yield from _ends(document, graph)
+    yield from _missing(document, graphs)
+
+
+def _missing(document: Mapping[str, Any], graphs: Sequence[RankGraph]) -> Iterator[Problem]:
+    """Yield the inputs and outputs of plan.json that the graphs lack.
+
+    The stages have them together. They need not read all inputs.
+    """
+    size = math.prod(document["mesh"]["shape"])
+    places: dict[int, list[RankGraph]] = {}
+    for graph in graphs:
+        places.setdefault(graph.rank % size, []).append(graph)
+    stages = document["ranks"] // size
+    for own in (own for own in places.values() if len(own) == stages):
+        given, made = map(set[str]().union, *map(_names, own))
+        for kind, names in (("inputs", given), ("outputs", made)):
+            for entry in document[kind] if stages == 1 or kind == "outputs" else ():
+                if entry["name"] not in names:
+                    text = f"{kind[:-1]} '{entry['name']}' is missing"
+                    yield Problem(own[-1].path.name, text)
+
+
+def _ends(document: Mapping[str, Any], graph: RankGraph) -> Iterator[Problem]:
+    """Yield the differences between a graph's inputs and outputs and plan.json."""
+    mesh = tuple(document["mesh"]["shape"])
+    passed = document["stages"]["passed"] if "stages" in document else ()
+    own = {entry["name"]: (entry["dtype"], tuple(entry["shape"])) for entry in passed}
+    for kind, names in zip(("inputs", "outputs"), _names(graph), strict=True):
+        known = dict(own)
+        for entry in document[kind]:
+            with suppress(UserError):  # reported for plan.json
+                tensor = tensor_of(entry, mesh)
+                known[tensor.name] = tensor.dtype, _local(tensor)
+        listed = {entry["name"] for entry in document[kind]} | own.keys()
         for name in names:
             if name not in listed:
                 text = f"{kind[:-1]} '{name}' is not in plan.json, so a run could not feed it"
                 yield Problem(graph.path.name, text)
-            else:
-                yield from _end(document, graph, kind[:-1], listed[name])
+            elif name in known:
+                yield from _end(graph, kind[:-1], name, *known[name])
 
 
-def _end(document: Mapping[str, Any], graph: RankGraph, kind: str, entry: Any) -> Iterator[Problem]:
-    try:
-        tensor = tensor_of(entry, tuple(document["mesh"]["shape"]))
-    except UserError:
-        return  # reported for plan.json
-    dtype, shape = graph.types.get(tensor.name, ("?", None))
-    expected = _local(tensor)
+def _end(graph: RankGraph, kind: str, name: str, dtype: str, expected: Shape) -> Iterator[Problem]:
+    found, shape = graph.types.get(name, ("?", None))
     same = shape is None or (len(shape) == len(expected) and all(map(_agree, shape, expected)))
-    if dtype != tensor.dtype or not same:
-        text = f"expected {_type_text(tensor.dtype, expected)}, got: {_type_text(dtype, shape)}"
-        yield Problem(graph.path.name, f"{kind} '{tensor.name}': {text}")
+    if found != dtype or not same:
+        text = f"expected {_type_text(dtype, expected)}, got: {_type_text(found, shape)}"
+        yield Problem(graph.path.name, f"{kind} '{name}': {text}")
 
 
 def _local(tensor: Tensor) -> Shape:

@@ -163,7 +163,7 @@ class PassedEntry(TypedDict):
 
 
 class StagesEntry(TypedDict):
-    """The stages of a training step."""
+    """The stages of a training step, or of inference."""
 
     places: list[int]
     schedule: list[str]
@@ -183,6 +183,8 @@ class _Mesh(TypedDict):
 
 class _Predicted(TypedDict):
     time_s: float
+    latency_s: NotRequired[float]
+    interval_s: NotRequired[float]
     memory_bytes: int
     process_bytes: NotRequired[int]
     transient_bytes: int

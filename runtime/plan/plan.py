@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,6 +21,7 @@ from tensoropt.runtime.plan.dims import divisor, sizes_in_words, terms
 from tensoropt.runtime.plan.document import document_sha256, read_json, schema_error
 from tensoropt.runtime.plan.entries import Entries, TensorEntry
 from tensoropt.runtime.plan.files import check_files, path_inside
+from tensoropt.runtime.plan.stages import Stages
 from tensoropt.runtime.support.errors import UserError, cause_of, did_you_mean
 from tensoropt.runtime.support.files import sha256_of
 from tensoropt.runtime.support.options import OptionError
@@ -135,6 +136,28 @@ class Plan:
     def file_path(self, name: str) -> Path:
         """Return the path of a file of the plan; raises `UserError` if it leads out."""
         return path_inside(self.folder, name)
+
+    @cached_property
+    def staged(self) -> Stages | None:
+        """The stages, if there are several; raises `UserError` for an entry that cannot run."""
+        entry, training = self.document.get("stages"), self.document.get("training")
+        if entry is None:
+            return None
+        batches = None if training is None else training["micro_batches"]
+        return _with_place(self.folder / "plan.json", lambda: Stages.of_entry(entry, batches))
+
+    def stage(self, rank: int) -> int:
+        """Return the stage of a rank, 0 without stages."""
+        return rank // math.prod(self.mesh)
+
+    def place(self, rank: int) -> int:
+        """Return the number of a rank in the mesh of its stage."""
+        return rank % math.prod(self.mesh)
+
+    def inference_graph(self, rank: int) -> Path:
+        """Return the path of the graph that a rank runs in inference."""
+        graphs = [""] if self.staged is None else self.staged.graphs[self.stage(rank)]
+        return self.graph(rank, graphs[0])
 
     @property
     def stages(self) -> int:
@@ -304,9 +327,11 @@ def _check_counts(plan: Plan) -> None:
     unsliced = [t.name for t in plan.inputs if t.layout.is_partial]
     if unsliced:
         raise UserError(f"{path}: input '{unsliced[0]}': expected R or S, got: a partial layout")
-    for rank in range(plan.ranks if plan.stages == 1 else 0):
-        if plan.graph(rank).name not in plan.files:
-            raise UserError(f"{path}: files: expected {plan.graph(rank).name} among them")
+    is_staged_step = plan.stages > 1 and "training" in plan.document
+    for rank in range(0 if is_staged_step else plan.ranks):
+        name = plan.inference_graph(rank).name
+        if name not in plan.files:
+            raise UserError(f"{path}: files: expected {name} among them")
 
 
 def _check_digest(plan: Plan) -> None:

@@ -28,10 +28,10 @@ class Passed:
 
 @dataclass(frozen=True)
 class Stages:
-    """The stages of a step, with the ``graphs`` of each.
+    """The stages of a program, with the ``graphs`` of each.
 
     ``chunk_graphs`` are the graphs of all stages, without updates. Both are in an order in which
-    they can run.
+    they can run. In inference each stage has one graph.
     """
 
     schedule: Schedule
@@ -40,14 +40,15 @@ class Stages:
     passed: Sequence[Passed]
 
     @classmethod
-    def of_entry(cls, entry: StagesEntry, micro_batches: int) -> Stages:
+    def of_entry(cls, entry: StagesEntry, micro_batches: int | None) -> Stages:
         """Return the stages of an entry of plan.json; raises :class:`UserError` for a bad one.
 
-        The schedule is complete, and no stage waits forever.
+        ``micro_batches`` is the number of a training step, ``None`` for inference. The schedule is
+        complete, and no stage waits forever.
         """
         places, count = entry["places"], len(entry["schedule"])
-        schedule = Schedule.parse(places, micro_batches, entry["schedule"])
-        check_schedule(schedule)
+        schedule = Schedule.parse(places, micro_batches or 1, entry["schedule"])
+        check_schedule(schedule, trains=micro_batches is not None)
         stage_of = {name: _stage(name, schedule) for name in entry["graphs"]}
         passed = [
             Passed(
@@ -65,7 +66,11 @@ class Stages:
                     raise UserError(f"stages: '{own.name}': expected a graph of them, got: {name}")
         graphs = [[n for n in stage_of if stage_of[n] == stage] for stage in range(count)]
         for stage, own_graphs in enumerate(graphs):
-            if graph_name(UPDATE, stage) not in own_graphs:
+            if micro_batches is None:
+                if len(own_graphs) != 1:
+                    listed = ", ".join(own_graphs) or "none"
+                    raise UserError(f"stages: expected one graph of stage {stage}, got: {listed}")
+            elif graph_name(UPDATE, stage) not in own_graphs:
                 raise UserError(f"stages: graphs: expected {graph_name(UPDATE, stage)} among them")
         chunk_graphs = [name for name in stage_of if not name.startswith(UPDATE)]
         return cls(schedule, graphs, chunk_graphs, passed)

@@ -41,17 +41,19 @@ class Inference:
         if session is None:
             raise UserError(error or "")
         self.session, self._provider, self._comm = session, rank.provider, rank.comm
-        self._rank = rank.comm.rank
+        self._rank = rank.plan.place(rank.comm.rank)
         self._is_on_host, self._has_graphs = rank.provider.name == "cpu", rank.job.cuda_graphs
-        self._inputs = {tensor.name: tensor for tensor in rank.plan.inputs}
-        self._outputs = {tensor.name: tensor for tensor in rank.plan.outputs}
+        # A stage has some of the inputs and outputs.
+        self._inputs = {t.name: t for t in rank.plan.inputs if t.name in session.inputs}
+        self._outputs = {t.name: t for t in rank.plan.outputs if t.name in session.outputs}
         self._has_run = False
         self._bound: dict[str, PlacedArray] = {}
         self._own: dict[str, PlacedArray] = {}
         self._parts: dict[tuple[str, int], _Known] = {}
         self._plan, self._has_caches = rank.plan, "caches" in rank.plan.document
         self._updated: dict[str, SharedCache] = {}  # caches of the last run, by output name
-        self._gives = {t.name for t in rank.plan.outputs if self._rank in t.layout.sources()}
+        outputs = self._outputs.values()
+        self._gives = {t.name for t in outputs if self._rank in t.layout.sources()}
 
     def answer(self, request: Request) -> Reply:
         if "steps" in request.message:
@@ -63,9 +65,9 @@ class Inference:
         self._updated.clear()
         pasts = {cache.past.name for cache in caches}
         for name, array in request.arrays.items():
-            if name not in pasts:
+            if name in self._inputs.keys() - pasts:
                 self._feed(name, array)
-        self._bind(request.room)
+        self._bind({n: whole for n, whole in request.room.items() if n in self._outputs})
         for cache, shape in caches.items():
             self._update(cache, shape, request)
         self.session.run()
@@ -77,7 +79,8 @@ class Inference:
                 self._outputs[name].layout.put(whole, placed.get(), self._rank)
             elif not self._is_shared(name, part):
                 placed.give(part)
-        rest = [name for name in request.message["outputs"] if name not in request.room]
+        asked = request.message["outputs"]
+        rest = [name for name in asked if name in self._outputs.keys() - request.room.keys()]
         parts = self.session.results(rest) if rest else ()
         return Reply(parts={name: Part(a, self._outputs[name].layout) for name, a in parts})
 

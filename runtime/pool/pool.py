@@ -15,7 +15,7 @@ from tensoropt.runtime.device.providers import check_provider
 from tensoropt.runtime.launch.launcher import ranks_present
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.pool.blocks import Blocks, Wanted
-from tensoropt.runtime.pool.job import REPLACED, PoolJob
+from tensoropt.runtime.pool.job import MAX_IN_FLIGHT, REPLACED, PoolJob
 from tensoropt.runtime.pool.places import pack_texts, unpack_texts
 from tensoropt.runtime.pool.ranks import Ranks, exhaust
 from tensoropt.runtime.session.session import check_custom_ops
@@ -45,7 +45,15 @@ def start(
     the ranks do not get ready.
     """
     given = vars(session or SessionOptions())
-    job = PoolJob(str(plan.folder.absolute()), program, options, sha256=plan.sha256, **given)
+    in_flight = MAX_IN_FLIGHT * plan.stages
+    job = PoolJob(
+        str(plan.folder.absolute()),
+        program,
+        options,
+        sha256=plan.sha256,
+        in_flight=in_flight,
+        **given,
+    )
     return Pool(plan, job)
 
 
@@ -63,6 +71,11 @@ class Pool(Closing):
         self._ranks: Ranks | None = None
         self._starting: Ranks | None = None
         self._start()
+
+    @property
+    def in_flight(self) -> int:
+        """The most requests that are in progress at a time."""
+        return self._job.in_flight
 
     @property
     def is_alive(self) -> bool:

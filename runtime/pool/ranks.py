@@ -20,7 +20,7 @@ from tensoropt.runtime.launch.launcher import hand_over
 from tensoropt.runtime.launch.oversight import RANKS_END_S
 from tensoropt.runtime.launch.processes import Processes
 from tensoropt.runtime.launch.reason import reason
-from tensoropt.runtime.pool.job import MAX_IN_FLIGHT, PoolJob
+from tensoropt.runtime.pool.job import PoolJob
 from tensoropt.runtime.support.errors import RankFailedError, TensoroptError, UserError
 from tensoropt.runtime.support.messages import Message, receive
 
@@ -45,7 +45,8 @@ class Ranks:
         self._stall_s, self._start_timeout_s = job.stall_s, job.start_timeout_s or job.stall_s
         self._heard_at: float | None = None
         self._processes = Processes()
-        self._slots = threading.Semaphore(MAX_IN_FLIGHT)
+        self._in_flight = job.in_flight
+        self._slots = threading.Semaphore(job.in_flight)
         self._sending, self._failing = threading.Lock(), threading.Lock()
         self._turns = threading.Condition()
         self._sent = self._answered = 0
@@ -109,7 +110,7 @@ class Ranks:
         """End the ranks after their requests; kill them after ``grace_s`` seconds."""
         until = time.monotonic() + grace_s
         with ExitStack() as stack:
-            for _ in range(MAX_IN_FLIGHT):
+            for _ in range(self._in_flight):
                 if not self._slots.acquire(timeout=max(until - time.monotonic(), 0.0)):
                     self.kill("the session was closed while the ranks were at work")
                     return

@@ -12,7 +12,7 @@ from tensoropt.runtime.launch.link import LauncherLink, channel_to_launcher
 from tensoropt.runtime.launch.oversight import collectives_of
 from tensoropt.runtime.ops import library
 from tensoropt.runtime.plan.plan import Plan
-from tensoropt.runtime.pool.job import MAX_IN_FLIGHT, REPLACED, PoolJob
+from tensoropt.runtime.pool.job import REPLACED, PoolJob
 from tensoropt.runtime.pool.limit import RequestLimit
 from tensoropt.runtime.pool.places import MappedBlocks, pack_texts, unpack_texts
 from tensoropt.runtime.pool.programs import Part, Program, Rank, Request, opener_of
@@ -40,7 +40,8 @@ def serve(job: PoolJob, comm: MPI.Comm, link: LauncherLink) -> None:
             send(channel, _error(str(error), 0))
             return
         send(channel, {})
-        Server(program, channel, comm.rank, limit, can_go_on=job.provider == "cpu").run()
+        can_go_on = job.provider == "cpu"
+        Server(program, channel, comm.rank, limit, job.in_flight, can_go_on=can_go_on).run()
 
 
 def _open(job: PoolJob, comm: MPI.Comm) -> Program:
@@ -59,11 +60,12 @@ class Server:
         channel: Connection,
         rank: int,
         limit: RequestLimit,
+        in_flight: int,
         *,
         can_go_on: bool,
     ) -> None:
         self._program, self._channel, self._rank = program, channel, rank
-        self._limit, self._can_go_on = limit, can_go_on
+        self._limit, self._in_flight, self._can_go_on = limit, in_flight, can_go_on
         self._blocks = MappedBlocks()
         self._parts: dict[int, Mapping[str, Part]] = {}  # by the number of their request
 
@@ -92,7 +94,7 @@ class Server:
         if parts:
             self._parts[asked["number"]] = parts
             # Newer requests show that the parts of older requests will not be asked for.
-            while len(self._parts) > MAX_IN_FLIGHT:
+            while len(self._parts) > self._in_flight:
                 del self._parts[min(self._parts)]
         return {
             "number": asked["number"],

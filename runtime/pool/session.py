@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -21,6 +23,7 @@ from tensoropt.runtime.session.inputs import (
     match_names,
     match_shapes,
 )
+from tensoropt.runtime.session.staged import check_staged
 from tensoropt.runtime.support.closing import Closing
 from tensoropt.runtime.support.dtypes import STRING, Array, dtype_of
 from tensoropt.runtime.support.errors import UserError, did_you_mean
@@ -48,6 +51,7 @@ class Session(Closing):
         own = SessionOptions(**options)
         self.plan = _inference_plan(plan)
         check_dims(own.dims, self.plan.inputs)
+        check_staged(self.plan, cuda_graphs=own.cuda_graphs)
         self._dims: Mapping[str, int] = own.dims
         self._has_graphs = own.cuda_graphs
         self._is_sized = True
@@ -106,6 +110,25 @@ class Session(Closing):
         room = {name: sizes for name in asked if (sizes := _sizes(self._outputs[name], dims))}
         found = self._run(asked, arrays, room if self._is_sized else {})
         return {name: found[name] for name in names}
+
+    def run_many(
+        self,
+        batches: Iterable[Mapping[str, ArrayLike]],
+        outputs: Collection[str] | None = None,
+    ) -> Iterator[dict[str, Array]]:
+        """Yield the result of `run` for each of ``batches``, in their order.
+
+        Several are in progress at a time, so that the ranks of all stages have work. At most as
+        many are read ahead. Raises as `run` does.
+        """
+        waiting: deque[Future[dict[str, Array]]] = deque()
+        with ThreadPoolExecutor(self._pool.in_flight) as threads:
+            for inputs in batches:
+                waiting.append(threads.submit(self.run, inputs, outputs))
+                if len(waiting) == self._pool.in_flight:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
 
     def _run(
         self, names: list[str], arrays: Mapping[str, Array], room: Mapping[str, Wanted]

@@ -11,6 +11,7 @@ from tensoropt.runtime.plan.plan import Plan, Tensor
 from tensoropt.runtime.session.common_memory import host_blocks, share_blocks
 from tensoropt.runtime.session.ranks import make_on_all, share_of_cores
 from tensoropt.runtime.session.session import Change, RankSession, rank_session
+from tensoropt.runtime.session.staged import StagedSession
 from tensoropt.runtime.session.weights import common_weights
 from tensoropt.runtime.support.dtypes import Array, dtype_of
 from tensoropt.runtime.support.job import Launched
@@ -37,7 +38,7 @@ def open_session(
     ``change`` changes the graph beforehand.
     """
     threads = job.threads or share_of_cores(comm)
-    graph, refusal = plan.graph(comm.rank), None
+    graph, refusal = plan.inference_graph(comm.rank), None
     weights = {}
     if other is not None and provider.name == "cpu":
         weights = common_weights(graph, other.graph(comm.rank))
@@ -52,9 +53,12 @@ def open_session(
             transient_bytes=plan.transient_bytes,
             weights=weights,
             change=change,
+            kind=None if plan.staged is None else StagedSession,
         )
         session, error = make_on_all(comm, make)
         if error is None:
+            if isinstance(session, StagedSession):
+                session.join(plan, comm, provider)
             if provider.name == "cpu":
                 share_blocks(comm, host_blocks() - before)
             return session, refusal, None
@@ -77,6 +81,8 @@ def keep_outputs(
     for tensor in plan.outputs:
         dtype = dtype_of(tensor.dtype)
         if tensor.name in session.inputs or tensor.name in exclude:
+            continue
+        if tensor.name not in session.outputs:  # another stage has it
             continue
         if not dtype.hasobject and _is_fixed(tensor):
             array = provider.empty(tensor.local_shape(), dtype)

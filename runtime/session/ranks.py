@@ -10,7 +10,7 @@ import numpy as np
 
 from tensoropt.runtime.layout.mesh_layout import MeshLayout, assemble, gather_global
 from tensoropt.runtime.session.session import cores
-from tensoropt.runtime.support.dtypes import Array
+from tensoropt.runtime.support.dtypes import Array, dtype_of, name_of
 from tensoropt.runtime.support.errors import UserError
 
 if TYPE_CHECKING:
@@ -94,44 +94,68 @@ def largest(comm: MPI.Comm, value: int | None) -> int | None:
     return max(found, default=None)
 
 
-def gather(name: str, part: Array, layout: MeshLayout, comm: MPI.Comm, copy: int = 0) -> Array:
-    """Return the whole output on rank 0, and the rank's own part on other ranks.
+def gather(
+    name: str, part: Array | None, layout: MeshLayout, comm: MPI.Comm, copy: int = 0, first: int = 0
+) -> Array | None:
+    """Return the whole output on rank 0, and the rank's own part on other ranks, None without one.
 
-    For a replicated layout, ``copy`` selects the replica. Besides the whole, rank 0 stores one part
-    at a time. If its own part is the whole, it is returned without a copy.
+    For a replicated layout, ``copy`` selects the replica. The tensor is on the ranks of a mesh from
+    rank ``first`` on. Besides the whole, rank 0 stores one part at a time. If its own part is the
+    whole, it is returned without a copy.
     """
-    sources = layout.sources(copy)
-    if part.dtype.hasobject:  # strings are pickled to be sent
+    sources = [first + source for source in layout.sources(copy)]
+    if part is not None and part.dtype.hasobject:  # strings are pickled to be sent
         parts = comm.gather(part if comm.rank in sources else None)
         return part if parts is None else gather_global(dict(enumerate(parts)), layout, copy)
-    _check_equal(name, part, comm, sources)
-    if comm.rank:
+    facts = _facts(name, part, comm, sources)
+    if facts is None:
         if comm.rank in sources:
+            assert part is not None
             comm.Send(_bytes_of(np.ascontiguousarray(part)), 0)
         return part
-    return part if sources == (0,) else assemble(_receive(part, comm, sources), layout)
+    if part is not None and sources == [0]:
+        return part
+    pairs = _receive(part, facts, comm, sources)
+    return assemble(((rank - first, own) for rank, own in pairs), layout)
 
 
-def _receive(own: Array, comm: MPI.Comm, ranks: Sequence[int]) -> Iterator[tuple[int, Array]]:
+def _receive(
+    own: Array | None, facts: _Facts, comm: MPI.Comm, ranks: Sequence[int]
+) -> Iterator[tuple[int, Array]]:
     """Yield each rank's part; the parts of other ranks are received into one array in turn."""
-    received = np.empty_like(own)
+    shape, dtype = facts
+    received = np.empty(shape, dtype_of(dtype))
     for rank in ranks:
         if rank:
             comm.Recv(_bytes_of(received), rank)
-        yield rank, received if rank else own
+        yield rank, received if rank or own is None else own
 
 
-def whole_shape(name: str, part: Array, layout: MeshLayout, comm: MPI.Comm) -> tuple[int, ...]:
-    """Return the shape of the whole output without gathering it; raises on rank 0 as `gather`."""
-    _check_equal(name, part, comm, layout.sources())
-    return layout.global_shape(part.shape)
+def whole_shape(
+    name: str, part: Array | None, layout: MeshLayout, comm: MPI.Comm, first: int = 0
+) -> tuple[tuple[int, ...], str] | None:
+    """Return the shape and the type of the whole output on rank 0, without gathering it.
+
+    Raises as `gather` does.
+    """
+    facts = _facts(name, part, comm, [first + source for source in layout.sources()])
+    return None if facts is None else (layout.global_shape(facts[0]), facts[1])
 
 
-def _check_equal(name: str, part: Array, comm: MPI.Comm, sources: Sequence[int]) -> None:
-    """Raise `UserError` on rank 0 if parts of ``sources`` differ from its own in shape or type."""
-    facts = comm.gather((part.shape, part.dtype.name))
-    if facts is not None and len({facts[rank] for rank in (0, *sources)}) > 1:
+_Facts = tuple[tuple[int, ...], str]
+"""The shape and the type of a rank's part."""
+
+
+def _facts(name: str, part: Array | None, comm: MPI.Comm, sources: Sequence[int]) -> _Facts | None:
+    """Return the facts of a part on rank 0; raises `UserError` if the ``sources`` differ."""
+    facts = comm.gather(None if part is None else (part.shape, name_of(part.dtype)))
+    if facts is None:
+        return None
+    found = {facts[rank] for rank in sources} | ({facts[0]} - {None})
+    if len(found) > 1:
         raise UserError(f"output '{name}': the ranks gave parts of different shapes or types")
+    (only,) = found
+    return only  # type: ignore[no-any-return]
 
 
 def _bytes_of(array: Array) -> Array:

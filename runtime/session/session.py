@@ -243,12 +243,14 @@ def rank_session(
     weights: Mapping[str, HostArray] | None = None,
     trains: bool = False,
     change: Change | None = None,
+    kind: type[RankSession] | None = None,
 ) -> RankSession:
     """Return the session of one rank's graph, with the collectives, which initialize MPI.
 
     ``transient_bytes`` is the predicted memory of its tensors, for a session with low memory use.
     ``weights`` are read in place, on the CPU; then no weight is packed for products, because that
     would copy it. ``trains`` adds the training kernels. ``change`` changes the graph beforehand.
+    ``kind`` is the class of the session.
 
     ``graphs`` requests CUDA graphs: the first run is three runs, and a node that cannot be captured
     is an error. With ``trace``, the session writes node times to a file with this prefix, and the
@@ -268,7 +270,9 @@ def rank_session(
         options.add_session_config_entry("session.disable_prepacking", "1")
     for name, array in (weights or {}).items():
         array.initialize(options, name)
-    session = _open_rank(graph, options, provider, graphs=graphs, trains=trains, change=change)
+    session = _open_rank(
+        graph, options, provider, graphs=graphs, trains=trains, change=change, kind=kind
+    )
     session.keep(weights or {})
     return session
 
@@ -416,6 +420,7 @@ def _open_rank(
     graphs: bool = False,
     trains: bool = False,
     change: Change | None = None,
+    kind: type[RankSession] | None = None,
 ) -> RankSession:
     """Return the session of a plan's graph, which runs in the plan's order to save memory."""
     constants: dict[str, HostArray] = {}
@@ -436,7 +441,7 @@ def _open_rank(
 
     register = lambda: _add_collectives(options)  # noqa: E731
     # ONNX Runtime copies the constants.
-    return _open(str(graph), load, options, provider, register, graphs=graphs)
+    return _open(str(graph), load, options, provider, register, graphs=graphs, kind=kind)
 
 
 def _changed(graph: Path, change: Change) -> Path | bytes:
@@ -497,6 +502,7 @@ def _open(
     register: Callable[[], None],
     *,
     graphs: bool = False,
+    kind: type[RankSession] | None = None,
 ) -> RankSession:
     """Return a session of the model that ``load`` returns; ``load`` may change ``options``.
 
@@ -513,6 +519,7 @@ def _open(
         make = lambda: InferenceSession(load(), options, kinds, enable_fallback=0)  # noqa: E731
         session = provider.open_session(make)
         has_text = any(value.type == _TEXT for value in session.get_inputs())
-        return (TextRankSession if has_text else RankSession)(session, provider, graphs=graphs)
+        made = kind or (TextRankSession if has_text else RankSession)
+        return made(session, provider, graphs=graphs)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
         raise UserError(f"{place}: {provider.explain(error)}") from None

@@ -57,11 +57,12 @@ class Execution:
         return self.time_s - sum(end - start for start, end in spans)
 
 
-def check_schedule(schedule: Schedule) -> None:
+def check_schedule(schedule: Schedule, *, trains: bool) -> None:
     """Check that every stage has each of its tasks once, and that none waits forever.
 
-    Sends are buffered, so that only the order of tasks can stop a stage. Linear in the tasks.
-    Raises :class:`UserError` with the stage and the task.
+    Only if it ``trains``, chunks have backward passes. Sends are buffered, so that only the order
+    of tasks can stop a stage. Linear in the tasks. Raises :class:`UserError` with the stage and the
+    task.
     """
     if {*schedule.places} != {*range(schedule.stages)}:
         listed = ", ".join(map(str, schedule.places))
@@ -70,7 +71,7 @@ def check_schedule(schedule: Schedule) -> None:
             f"tasks for {schedule.stages} stages and places {listed}"
         )
     for stage, order in enumerate(schedule.orders):
-        wanted = set(_tasks_of(schedule, stage))
+        wanted = set(_tasks_of(schedule, stage, trains))
         for number, task in enumerate(order):
             if task not in wanted:
                 kind = "a second time" if task in order[:number] else "unexpected"
@@ -99,8 +100,9 @@ def _check_order(stage: int, order: Sequence[Task]) -> None:
         seen.add(task)
 
 
-def _tasks_of(schedule: Schedule, stage: int) -> Iterator[Task]:
+def _tasks_of(schedule: Schedule, stage: int, trains: bool) -> Iterator[Task]:
     works = WORKS if schedule.splits_weights else WORKS[:2]
+    works = works if trains else WORKS[:1]
     for chunk, place in enumerate(schedule.places):
         if place == stage:
             for micro_batch in range(schedule.micro_batches):

@@ -3,7 +3,8 @@
 The layers of a model are cut into *chunks*. A *stage* is a group of devices with one or more
 chunks; a batch passes through the chunks in order, as several micro-batches. A schedule lists the
 tasks of each stage in their order: forward passes, backward passes, and gradients of weights where
-these are tasks of their own.
+these are tasks of their own. In inference there are forward passes alone, of one input, which the
+stages repeat for each input.
 """
 
 from __future__ import annotations
@@ -67,6 +68,12 @@ class Schedule:
     @property
     def chunks(self) -> int:
         return len(self.places)
+
+    @staticmethod
+    def of_stream(stages: int, inputs: int = 1) -> Schedule:
+        """Return the schedule of inference: each input passes through the stages, in order."""
+        orders = (tuple(Task("F", n, stage) for n in range(inputs)) for stage in range(stages))
+        return Schedule(tuple(range(stages)), inputs, tuple(orders))
 
     @cached_property
     def splits_weights(self) -> bool:

@@ -183,6 +183,11 @@ def decoder_of(plan: Plan, dims: Mapping[str, int] | None = None) -> Decoder:
 
     Raises `UserError` if the plan is not a decoder's, or has an input of unknown meaning.
     """
+    if plan.staged is not None:
+        raise UserError(
+            f"{plan.folder}: is in stages, which continue no texts, expected a plan made with "
+            "--stages 1"
+        )
     inputs = {tensor.name: tensor for tensor in plan.inputs}
     outputs = {tensor.name: tensor for tensor in plan.outputs}
     caches = tuple(_caches(plan, inputs, outputs))

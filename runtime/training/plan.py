@@ -105,7 +105,7 @@ class TrainingPlan:
             tuple(_hyper(entry) for entry in training["hyper"]),
             tuple(_state(plan, entry) for entry in training["state"]),
             tuple(_gradient(plan, entry) for entry in training["gradients"]),
-            _stages(plan, training["micro_batches"]),
+            plan.staged,
         )
         _check(found)
         return found
@@ -138,11 +138,11 @@ class TrainingPlan:
 
     def place(self, rank: int) -> int:
         """Return the number of a rank in the mesh of its stage."""
-        return rank % math.prod(self.plan.mesh)
+        return self.plan.place(rank)
 
     def stage(self, rank: int) -> int:
         """Return the stage of a rank."""
-        return rank // math.prod(self.plan.mesh)
+        return self.plan.stage(rank)
 
     def owners(self, state: State) -> range:
         """Return the ranks of the stage that updates a tensor, in the order of their places."""
@@ -183,14 +183,6 @@ def _batch(plan: Plan) -> int:
 
 def _where(plan: Plan) -> Path:
     return plan.folder / "plan.json"
-
-
-def _stages(plan: Plan, micro_batches: int) -> Stages | None:
-    entry = plan.document.get("stages")
-    try:
-        return None if entry is None else Stages.of_entry(entry, micro_batches)
-    except UserError as error:
-        raise UserError(f"{_where(plan)}: {error}") from None
 
 
 def _hyper(entry: HyperEntry) -> Hyper:

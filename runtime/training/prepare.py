@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tensoropt.runtime.device.providers import check_provider
 from tensoropt.runtime.plan.plan import Plan
+from tensoropt.runtime.session.staged import check_staged
 from tensoropt.runtime.support.errors import cause_of
 from tensoropt.runtime.support.files import may_replace
 from tensoropt.runtime.support.options import OptionError
@@ -40,9 +41,7 @@ def check_training(job: TrainJob) -> Plan:
             job.plan,
             Path(job.plan).parent / "initial.safetensors",
         )
-    if job.cuda_graphs and plan.stages is not None:
-        text = "{cuda_graphs}: {0} is in stages, which run without CUDA graphs"
-        raise OptionError(text, job.plan)
+    check_staged(plan.plan, cuda_graphs=job.cuda_graphs)
     if job.model is not None:
         plan.plan.check_model(Path(job.model))
     if job.data is not None:

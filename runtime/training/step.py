@@ -34,9 +34,8 @@ class Step:
 
     ``sums`` accumulate gradients. ``sessions`` has the ``names`` of the graphs; the one called
     ``update`` fuses its operators. ONNX Runtime writes its optimised graphs to ``folder``, if
-    given. The graphs ``captured`` run as CUDA graphs. ``waited_s`` is the time in messages outside
-    of the graphs. Creates all sessions; raises `UserError`, also for a graph that cannot be
-    captured.
+    given. The graphs ``captured`` run as CUDA graphs. Creates all sessions; raises `UserError`,
+    also for a graph that cannot be captured.
     """
 
     def __init__(
@@ -74,13 +73,17 @@ class Step:
         make = state.provider.zeros
         self.scalars = {h.name: make((), dtype_of(h.dtype)) for h in plan.hyper}
         self.loss = make((), dtype_of(plan.plan.outputs[0].dtype))
-        self.waited_s = 0.0
         self.sums = {
             gradient.accumulator: state.gradients[gradient.tensor.name]
             for gradient in plan.gradients_of(state.rank)
             if gradient.accumulator is not None
         }
         self.gradients_are_finite = FiniteCheck(list(state.gradients.values()), state.provider)
+
+    @property
+    def waited_s(self) -> float:
+        """The time in messages outside of the graphs."""
+        return 0.0
 
     def bind(
         self,

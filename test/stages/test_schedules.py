@@ -81,7 +81,7 @@ def test_any_costs_give_a_schedule_that_ends(
     family = FAMILIES[name]
     costs = given[: stages * family.chunks]
     schedule = generate(family, stages, micro_batches, costs)
-    check_schedule(schedule)
+    check_schedule(schedule, trains=True)
     assert Schedule.parse(schedule.places, micro_batches, schedule.texts) == schedule
     found = execute(schedule, costs)
     works = [c.forward_s + c.backward_s + c.weights_s for c in costs]
@@ -129,13 +129,13 @@ def test_a_result_takes_time_to_arrive() -> None:
 )
 def test_wrong_schedules(orders: list[str], message: str) -> None:
     with pytest.raises(UserError, match=re.escape(message)):
-        check_schedule(Schedule.parse((0, 1), 1, orders))
+        check_schedule(Schedule.parse((0, 1), 1, orders), trains=True)
 
 
 def test_stages_that_wait_for_each_other() -> None:
     orders = ["F0 F0.2 F1 F1.2 B0.2 B0 B1.2 B1", "F1.1 F0.1 B0.1 B1.1"]
     with pytest.raises(UserError, match=r"stage 0 waits forever: expected F0\.1 on stage 1 to run"):
-        check_schedule(Schedule.parse((0, 1, 0), 2, orders))
+        check_schedule(Schedule.parse((0, 1, 0), 2, orders), trains=True)
 
 
 @pytest.mark.parametrize("text", ["", "F", "F01", "G0", "F0.01", "F-1", "F0,1"])

@@ -229,8 +229,3 @@ def test_refusals(case: Callable[[str], Case], asked: dict[str, Any], message: s
     with pytest.raises(UserError, match=message):
         train = to.Training(LOSS, micro_batches=2, recompute="none")
         to.load(case("mlp").path).frontier(train=train, **asked)[0].compile("unwritten")
-
-
-def test_stages_of_inference(case: Callable[[str], Case]) -> None:
-    with pytest.raises(UserError, match="stages cuts a training step, expected train as well"):
-        to.load(case("mlp").path).frontier(4, stages=2)

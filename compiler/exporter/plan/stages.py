@@ -1,4 +1,4 @@
-"""Entries of plan.json for a training step with stages, and the memory of a stage."""
+"""Entries of plan.json for a program in stages, and the memory of a stage."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["StepMemory", "describe_stages", "memory_of"]
 
 
 def describe_stages(module: ir.Module, parts: Parts, memory: StepMemory) -> StagesEntry:
-    """Return the entry ``stages`` of plan.json; ``module`` is the partitioned step.
+    """Return the entry ``stages`` of plan.json; ``module`` is the partitioned program.
 
     Raises :class:`UserError` for a schedule that was edited and cannot run.
     """
@@ -43,13 +43,14 @@ def describe_stages(module: ir.Module, parts: Parts, memory: StepMemory) -> Stag
             for own in parts.passed
         ],
     }
-    Stages.of_entry(entry, keys.MICRO_BATCHES.get(main.attributes) or 1)
+    trains = keys.TRAINING.on(attributes)
+    Stages.of_entry(entry, (keys.MICRO_BATCHES.get(main.attributes) or 1) if trains else None)
     return entry
 
 
 @dataclass(frozen=True)
 class StepMemory:
-    """The memory of a rank of a step, of the ``stage`` with the most memory if there are stages."""
+    """The memory of a rank of a program, of the ``stage`` with the most if there are several."""
 
     rank: RankMemory
     static: StaticParts
@@ -57,9 +58,10 @@ class StepMemory:
 
 
 def memory_of(module: ir.Module, parts: Parts) -> StepMemory:
-    """Return the memory of a partitioned step.
+    """Return the memory of a partitioned step, or of inference in stages.
 
-    On a stage, values that pass between its graphs stay for each micro-batch between them.
+    On a stage, values that pass between its graphs stay for each micro-batch between them. In
+    inference, the values of an earlier input are still being sent.
     """
     if parts.stages is None:
         memory = program_memory(module)
@@ -92,8 +94,12 @@ def _of_stage(parts: Parts, schedule: Schedule, stage: int) -> StepMemory:
     static = StaticParts(known[0], known[1], sum(sizes.values()), known[2], constants)
     passing = _Passing.of_stage(parts, stage)
     peaks = (passing.peak_bytes(schedule.orders[stage], own) for own in (transient, working))
-    ends = (own[graph_name(UPDATE, stage)] for own in (transient, working))
-    whole = map(max, peaks, ends)
+    update = graph_name(UPDATE, stage)
+    if update in transient:
+        whole = [*map(max, peaks, (transient[update], working[update]))]
+    else:
+        sent = sum(type_bytes(own.type) for own in parts.passed if own.graph in transient)
+        whole = [peak + sent for peak in peaks]
     return StepMemory(RankMemory(sum(vars(static).values()), *whole), static, stage)
 
 

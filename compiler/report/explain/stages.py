@@ -1,4 +1,4 @@
-"""Explanation of a step in stages: the tasks of each stage, its memory, and its transfers."""
+"""Explanation of a program in stages: the tasks of each stage, its memory, and its transfers."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ from tensoropt.compiler.planning.staged import StagedPoint
 from tensoropt.compiler.report.explanation import StagedStep, StageRow, TaskEntry
 from tensoropt.compiler.search.frontier.points import Point
 from tensoropt.compiler.stages.pipeline import Pipeline
+from tensoropt.runtime.stages.execution import execute
+from tensoropt.runtime.stages.schedule import Schedule
 
 __all__ = ["staged_step"]
+
+_SHOWN = 2
+"""Inputs of a stream for each stage, which the timeline shows."""
 
 
 def staged_step(point: Point) -> StagedStep | None:
@@ -16,6 +21,9 @@ def staged_step(point: Point) -> StagedStep | None:
     if pipeline is None:
         return None
     schedule, execution = pipeline.schedule, pipeline.execution
+    if pipeline.is_stream:
+        schedule = Schedule.of_stream(pipeline.stages, _SHOWN * pipeline.stages)
+        execution = execute(schedule, pipeline.costs)
     tasks = tuple(
         TaskEntry(stage, *task, start_s, end_s)
         for stage, order in enumerate(schedule.orders)
@@ -24,27 +32,36 @@ def staged_step(point: Point) -> StagedStep | None:
         )
     )
     rows = tuple(_row(pipeline, stage) for stage in range(pipeline.stages))
-    batches = schedule.micro_batches
-    return StagedStep(pipeline.family, batches, pipeline.idle_share, rows, tasks)
+    return StagedStep(
+        pipeline.family,
+        schedule.micro_batches,
+        pipeline.idle_share,
+        rows,
+        tasks,
+        pipeline.time_s if pipeline.is_stream else None,
+        pipeline.interval_s if pipeline.is_stream else None,
+    )
 
 
 def _row(pipeline: Pipeline, stage: int) -> StageRow:
     places, execution = pipeline.schedule.places, pipeline.execution
     own = tuple(chunk for chunk, place in enumerate(places) if place == stage)
-    # The values that pass a cut go forward, and their gradients back.
+    # The values that pass a cut go forward, and in training their gradients back.
     ends = [
         (cut, {places[cut], places[cut + 1]} - {stage})
         for cut in range(len(places) - 1)
         if stage in places[cut : cut + 2] and places[cut] != places[cut + 1]
+        if places[cut] == stage or not pipeline.is_stream
     ]
-    idle_s = execution.idle_s(stage)
+    busy_s = execution.time_s - execution.idle_s(stage)
+    whole_s = pipeline.interval_s if pipeline.is_stream else execution.time_s
     return StageRow(
         own,
-        execution.time_s - idle_s,
-        idle_s,
+        busy_s,
+        whole_s - busy_s,
         pipeline.stage_bytes[stage],
         pipeline.static_bytes_of[stage],
-        execution.kept_bytes[stage],
+        pipeline.sent_bytes[stage] if pipeline.is_stream else execution.kept_bytes[stage],
         sum(pipeline.sent_bytes[cut] for cut, _ in ends),
         tuple(sorted({other for _, others in ends for other in others})),
     )

@@ -23,7 +23,7 @@ from tensoropt.compiler.search.frontier.points import ABOVE_CAPACITY, mesh_name,
 from tensoropt.compiler.support.phases import STEP_PARTS
 from tensoropt.compiler.support.units import format_bytes, format_seconds
 from tensoropt.runtime.plan.pins import pins_lines
-from tensoropt.runtime.stages.schedule import WORK_NAMES, WORKS
+from tensoropt.runtime.stages.schedule import WORKS
 
 __all__ = ["explanation_text"]
 
@@ -68,11 +68,7 @@ def _stages(plan: Explanation) -> Iterator[str]:
     """Yield a line per stage, and a timeline of each."""
     staged = plan.staged
     assert staged is not None
-    count, idle = len(staged.stages), f"{staged.idle_share:.1%}"
-    yield (
-        f"pipeline: {count} stages of mesh {mesh_name(plan.mesh)}, {staged.schedule}, "
-        f"{staged.micro_batches} micro-batches; a stage has no task for {idle} of the time"
-    )
+    yield f"pipeline: {len(staged.stages)} stages of mesh {mesh_name(plan.mesh)}, {staged.about}"
     head = ["stage", "chunks", "busy", "idle", "memory", "static", "in flight", "sends", "to"]
     rows = [
         [
@@ -91,10 +87,10 @@ def _stages(plan: Explanation) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     for cells in (head, *rows):
         yield "  " + "  ".join(f"{cell:>{n}}" for cell, n in zip(cells, widths, strict=True))
-    works = ", ".join(f"{work} {name}" for work, name in WORK_NAMES.items())
+    works = ", ".join(f"{work} {name}" for work, name in staged.works.items())
+    unit = "micro-batch" if staged.latency_s is None else "input"
     yield (
-        f"timeline of {format_seconds(staged.end_s)}: {works}, . no task; sends are for each "
-        "micro-batch"
+        f"timeline of {format_seconds(staged.end_s)}: {works}, . no task; sends are for each {unit}"
     )
     for number, line in enumerate(_timelines(staged)):
         yield f"  {number:>{widths[0]}}  {line}"

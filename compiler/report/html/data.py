@@ -31,7 +31,6 @@ from tensoropt.compiler.search.frontier.points import (
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.support.version import TOOL
 from tensoropt.runtime.plan.pins import pins_lines
-from tensoropt.runtime.stages.schedule import WORK_NAMES
 
 __all__ = ["report_data"]
 
@@ -100,15 +99,17 @@ def _head(explanation: Explanation, notes: Sequence[str]) -> dict[str, Any]:
 
 
 def _parts(explanation: Explanation) -> list[list[Any]]:
-    """Return the tiles on the memory of a rank, of the fullest stage if there are several."""
+    """Return the tiles on the memory of a rank; with stages, of the fullest, and of a stream."""
     staged, memory = explanation.staged, explanation.memory
     if staged is None:
         static = [["B", size, kind] for kind, size in memory.static_parts.items()]
         return [*static, ["B", memory.transient_bytes, "transient"]]
     fullest = staged.fullest
+    stream = (("latency", staged.latency_s), ("between results", staged.interval_s))
     return [
+        *(["s", rounded(time_s), name] for name, time_s in stream if time_s is not None),
         ["B", fullest.static_bytes, "static, of the fullest stage"],
-        ["B", fullest.kept_bytes, "of micro-batches in flight"],
+        ["B", fullest.kept_bytes, "in flight"],
     ]
 
 
@@ -122,10 +123,9 @@ def _stages(explanation: Explanation) -> dict[str, Any] | None:
             [t.stage, t.work, t.micro_batch, t.chunk, rounded(t.start_s), rounded(t.end_s)]
             for t in staged.tasks
         ],
-        "works": WORK_NAMES,
+        "works": staged.works,
         "end_s": rounded(staged.end_s),
-        "about": f"{staged.micro_batches} micro-batches, schedule {staged.schedule}; a stage has "
-        f"no task for {staged.idle_share:.1%} of the time",
+        "about": staged.about,
     }
 
 

@@ -16,7 +16,9 @@ __all__ = [
     "check_pick",
     "describe_points",
     "fastest",
+    "interval_of",
     "knee",
+    "latency_of",
     "leanest",
     "least_process_bytes",
     "marks",
@@ -95,12 +97,22 @@ def micro_batches_of(point: Point) -> int | None:
 
 
 def stages_of(point: Point) -> int:
-    """Return the number of stages of a training step."""
+    """Return the number of stages."""
     return getattr(point, "stages", 1)
 
 
+def latency_of(point: Point) -> float:
+    """Return the time from an input to its result, in seconds."""
+    return getattr(point, "latency_s", point.time_s)
+
+
+def interval_of(point: Point) -> float:
+    """Return the time between results of a stream of inputs: without stages the latency."""
+    return getattr(point, "interval_s", point.time_s)
+
+
 def schedule_of(point: Point) -> str:
-    """Return the family of the schedule of a training step in stages, a dash without stages."""
+    """Return the family of the schedule of stages, a dash without stages."""
     return getattr(point, "schedule", "-")
 
 
@@ -204,6 +216,8 @@ def as_dict(point: Point) -> dict[str, Any]:
     figures = {name: getattr(point, name) for name in FIELDS}
     own = {"recompute": recompute_of(point), "micro_batches": micro_batches_of(point)}
     known = {name: value for name, value in own.items() if value is not None}
+    if latency_of(point) != interval_of(point):
+        figures |= {"latency_s": latency_of(point), "interval_s": interval_of(point)}
     return {"index": point.index, "mesh": list(point.mesh), **known, **figures}
 
 

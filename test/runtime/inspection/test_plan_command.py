@@ -236,8 +236,8 @@ def test_an_input_that_the_graph_has_otherwise(perceptron: Perceptron, tmp_path,
     lines = command("validate", plan)[1].splitlines()
     assert lines[:3] == [
         "rank0.onnx: input 'x': expected float32 2, got: float32 3",
-        "rank0.onnx: output 'y' is missing",
         "rank0.onnx: output 'z' is not in plan.json, so a run could not feed it",
+        "rank0.onnx: output 'y' is missing",
     ]
 
 

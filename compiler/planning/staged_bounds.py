@@ -1,0 +1,89 @@
+"""Lower bounds on the times of all pipelines, from the searches of the mesh of one stage."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tensoropt.compiler.planning.request import THROUGHPUT, Request
+from tensoropt.compiler.program.graph import Graph
+from tensoropt.compiler.search.frontier.search import FrontierResult
+from tensoropt.compiler.stages.bounds import EARLY, least_interval_s, least_place_s, least_time_s
+from tensoropt.compiler.stages.order import order_of
+from tensoropt.compiler.stages.pipeline import Pipeline
+
+__all__ = ["Bound", "time_epsilon"]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A search of one number of stages and of micro-batches, with the pipelines of its points."""
+
+    found: FrontierResult
+    pipelines: Sequence[Pipeline]
+    request: Request
+    graph: Graph
+
+    @property
+    def one_stage_s(self) -> float:
+        """A lower bound on the time of all work of a step; graphs start at no cost."""
+        epsilon = self.found.time_epsilon
+        if epsilon is None or not self.found.points:
+            return 0.0
+        starts_s = self.request.description.step_overhead_s * self.graph.runs
+        return max(self.found.points[0].time_s / (1 + epsilon) - starts_s, 0.0)
+
+    @property
+    def least_s(self) -> float:
+        """A lower bound on the time that is fast to compute."""
+        is_sum = not self.graph.trains and self.request.objective != THROUGHPUT
+        return self.one_stage_s / (1 if is_sum else self.request.stages)
+
+    def best_s(self) -> float:
+        """Return the best known lower bound: of the whole step, with the time to fill it, or in
+        inference of the objective."""
+        epsilon = self.found.time_epsilon
+        if self.request.stages == 1 and epsilon is not None:
+            return self.found.points[0].time_s / (1 + epsilon)
+        if not self.one_stage_s:
+            return 0.0
+        return self._filled_s() if self.graph.trains else self._of_stream_s()
+
+    def _of_stream_s(self) -> float:
+        request, order = self.request, order_of(self.graph)
+        overhead_s = request.description.step_overhead_s
+        if request.objective != THROUGHPUT:
+            return self.one_stage_s + request.stages * overhead_s
+        _, place_s = least_place_s(self.graph, request.meshes, request.description)
+        return least_interval_s(self.one_stage_s, place_s, order.starts, request.stages, overhead_s)
+
+    def _filled_s(self) -> float:
+        request, stages = self.request, self.request.stages
+        place_s = least_place_s(self.graph, request.meshes, request.description)
+        early: dict[int, float] = {}
+        for own in self.pipelines:
+            chunks = own.schedule.chunks // stages
+            early[chunks] = max(early.get(chunks, EARLY), own.early_chunks)
+        batches = self.graph.micro_batches
+        return min(
+            (
+                least_time_s(self.one_stage_s, place_s, stages, batches, chunks, own_early)
+                for chunks, own_early in early.items()
+            ),
+            default=math.inf,
+        )
+
+
+def time_epsilon(time_s: float, bounds: Sequence[Bound]) -> float | None:
+    """Return the relative excess of ``time_s`` over the least bound of all searches.
+
+    The closer bounds are computed where they may decide.
+    """
+    least_s = math.inf
+    for own in sorted(bounds, key=lambda one: one.least_s):
+        if own.least_s >= min(least_s, time_s):
+            break
+        least_s = min(least_s, own.best_s())
+    least_s = min(least_s, time_s)
+    return time_s / least_s - 1 if least_s > 0 else None
