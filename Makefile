@@ -221,6 +221,9 @@ bench-speed: build ## Measure: steps next to PyTorch and ONNX Runtime, found pla
 	$(BIN)/python bench/speed/manual_plans.py $(ARGS)
 	$(BIN)/python bench/speed/experts.py $(ARGS)
 
+bench-streams: build ## Measure: streams through stages next to plans of least latency, on a slow link
+	$(BIN)/python bench/stages/inference.py $(ARGS)
+
 bench-megatron: build ## Measure: fastest plans of exported models next to Megatron's (ARGS: folder of bench/megatron/exports.py)
 	$(BIN)/python bench/megatron/compare.py $(ARGS)
 
