@@ -176,6 +176,7 @@ class Point:
         """
         from tensoropt.compiler.report.netron import write_netron
 
+        self._check_whole("netron")
         model = self._whole.program.source.weights
         if model is None:
             raise UserError(
@@ -234,6 +235,11 @@ class Point:
     def _check_inference(self, flag: str) -> None:
         if self.recompute is not None:
             raise UserError(f"--{flag} is about a model, expected no training step")
+        self._check_whole(flag)
+
+    def _check_whole(self, flag: str) -> None:
+        if points_of.stages_of(self.found) > 1:
+            raise UserError(f"--{flag} is about a model on one mesh, expected --stages 1")
 
 
 class Frontier(Sequence[Point]):

@@ -62,6 +62,9 @@ def _predicted(costs: Mapping[str, Any]) -> Iterator[str]:
     error: ExpectedErrorEntry | None = costs["expected_error"]
     time, memory = (margin(error and error[name]) for name in _FIGURES)
     yield f"predicted: {times[0]}{time} a step ({', '.join(times[1:])})"
+    if "interval_s" in costs:
+        latency, interval = (_time(costs[name]) for name in ("latency_s", "interval_s"))
+        yield f"predicted: latency {latency}{time}, a result every {interval}{time}"
     yield _memory(costs, memory)
 
 

@@ -45,7 +45,7 @@ Refused = Callable[..., str]
             "valid choices are ft, pase, pase-bfs, autoddl, data-parallel, expert, ilp, "
             "mcmc, exhaustive, random, did you mean 'random'?",
         ),
-        (["--objective", "tmie"], "valid choices are time, memory, devices, profile"),
+        (["--objective", "tmie"], "valid choices are time, throughput, memory, devices, profile"),
         (["--pareto", "--format", "xml"], "--format: unknown form 'xml', valid choices are table"),
         (["--format", "json"], "--format needs a report, expected --pareto"),
         (["--memory", "lots"], "expected a positive amount such as 16GiB, 1.5GB or 4096"),

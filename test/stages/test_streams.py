@@ -211,6 +211,15 @@ def test_refusals(model: to.Model, asked: dict[str, object], message: str) -> No
         model.frontier(**{"devices": 4, "objective": "throughput", **asked})  # type: ignore[arg-type]
 
 
+def test_exports_for_other_tools(found: to.Frontier, tmp_path: Path) -> None:
+    message = "is about a model on one mesh, expected --stages 1"
+    for export in (found.fastest.netron, found.fastest.annotate):
+        with pytest.raises(to.UserError, match=message):
+            export(tmp_path / "a.onnx")
+    with pytest.raises(to.UserError, match=message):
+        found.fastest.dtensor()
+
+
 def test_a_size_that_is_not_known() -> None:
     model = to.load(Path(__file__).parents[1] / "models" / "llama_tiny_dynamic.onnx")
     with pytest.raises(to.UserError, match="known sizes, expected stages 1, or dims for a size"):

@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.helper import make_node, make_tensor_value_info
 
 import tensoropt as to
+from tensoropt.runtime.cli.plan import main as show
 from tensoropt.runtime.cli.run import main
 from tensoropt.runtime.inference.jobs import check_plan
 from tensoropt.runtime.inspection.validation import validate
@@ -163,6 +164,15 @@ def test_refused_modes(
     said = capsys.readouterr().err
     assert message in said
     assert said.count("\n") == 1
+
+
+def test_the_plan_shows_both_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = compiled(branches(tmp_path), tmp_path, 2, 2)
+    assert show(["show", str(plan)]) == 0
+    said = capsys.readouterr().out
+    assert "2 stages, each on mesh 1" in said
+    assert "predicted: latency " in said
+    assert ", a result every " in said
 
 
 def test_an_edited_plan(tmp_path: Path) -> None:
