@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.layout.rule_text import name_factors
-from tensoropt.compiler.sharding.rule.blockings import Use, find_blocks, find_units
+from tensoropt.compiler.sharding.rule.blockings import find_blocks
 from tensoropt.compiler.sharding.rule.blocks import rule_in_blocks, without_group_blocks
 from tensoropt.compiler.sharding.rule.describe import Descriptions
 from tensoropt.compiler.sharding.rule.files import user_rule
+from tensoropt.compiler.sharding.rule.groups import Use
 from tensoropt.compiler.sharding.rule.op_info import MisfitError, OpInfo
 from tensoropt.compiler.sharding.rule.operand_checks import check_operands
 from tensoropt.compiler.sharding.rule.registry import rule_for
+from tensoropt.compiler.sharding.rule.unit_counts import find_units
 from tensoropt.compiler.sharding.rule.units import rule_in_units
 from tensoropt.compiler.training.alternatives import steps
 from tensoropt.dialects import onnx
@@ -83,7 +85,8 @@ def _in_pieces(
 ) -> list[Rule]:
     """Return the rules with the blocks of packed projections and joined rows, and with units.
 
-    A training step has no blocks of groups: its gradients and moments would need them too.
+    A training step has no blocks of groups, as its gradients and moments would need them too, and
+    no units in blocks: most gradients sum over them.
     """
     numbers: dict[ir.Value, int] = {}
     held = onnx.arguments(function)
@@ -105,13 +108,14 @@ def _in_pieces(
         own = [value in parameters for value in use.operands]
         if (any(own) and all(own)) or (_picks_matrices(use.info) and own[0]):
             parameters.update(use.results)
-    found = list[Rule]()
-    for use, blocks, units in zip(
-        uses, find_blocks(uses, parameters), find_units(uses), strict=True
-    ):
-        rule = rule_in_blocks(use.info, use.rule, blocks) if blocks else use.rule
-        found.append(rule_in_units(use.info, rule, units) if units else rule)
-    return found
+    uses = [
+        replace(use, rule=rule_in_blocks(use.info, use.rule, blocks)) if blocks else use
+        for use, blocks in zip(uses, find_blocks(uses, parameters), strict=True)
+    ]
+    return [
+        rule_in_units(use.info, use.rule, units) if units else use.rule
+        for use, units in zip(uses, find_units(uses, in_blocks=not trains), strict=True)
+    ]
 
 
 def _picks_matrices(info: OpInfo) -> bool:

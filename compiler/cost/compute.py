@@ -167,18 +167,19 @@ def _measured_as(info: OpInfo) -> str:
 def _flops(rule: Rule, strategy: Strategy, mesh: Mesh) -> float:
     """Return the floating-point operations of one rank, with those on padding."""
     axes = zip(mesh.shape, strategy.roles, strict=True)
-    split: dict[int, int] = {}
+    split: dict[int, tuple[int, ...]] = {}
     together = 1
     for extent, role in axes:
         if isinstance(role, int):
-            split[role] = split.get(role, 1) * extent
+            split[role] = (*split.get(role, ()), extent)
         elif isinstance(role, Joint):
             together *= extent
-    flops = rule.flops_per_point * rule.points / (math.prod(split.values()) * together)
-    for number, pieces in split.items():
+    pieces = {number: math.prod(extents) for number, extents in split.items()}
+    flops = rule.flops_per_point * rule.points / (math.prod(pieces.values()) * together)
+    for number, extents in split.items():
         factor = rule.factors[number]
-        if factor.has_padding(pieces):
-            flops *= factor.part(pieces) * pieces / mean_of([factor.size])
+        if factor.has_padding(extents):
+            flops *= factor.part(extents) * pieces[number] / mean_of([factor.size])
     return flops
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import onnx
 
 from tensoropt.compiler.exporter.weight_file import WeightFile
-from tensoropt.compiler.exporter.weights import Cut, ParameterSource
+from tensoropt.compiler.exporter.weights import Cut, ParameterSource, length
 from tensoropt.compiler.layout.mesh import axis_name
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.runtime.layout.layout import Layout
@@ -57,16 +57,24 @@ class PlanWeights:
         return tensor
 
     def cuts(self, name: str, layout: Layout, rank: int) -> list[Cut]:
-        """Return the cuts of a parameter on ``rank``; with padding they exceed its size."""
+        """Return the cuts of a parameter on ``rank``; with padding they exceed its size.
+
+        Padding of blocks, which may contain anything, has the first elements.
+        """
         if layout.has_partial:
             raise UserError(f"parameter '{name}' is stored whole or split, got: {layout}")
         shape = self.source.shape(name)
-        runs = layout.local_runs(shape, self.mesh, rank)
-        sizes = layout.local_shape(shape, self.mesh)
-        return [
-            slice(own[0].start, own[0].start + size) if len(own) == 1 else tuple(own)
-            for own, size in zip(runs, sizes, strict=True)
-        ]
+        found = list[Cut]()
+        for dim, size in enumerate(shape):
+            own = layout.division(dim, size, self.mesh)
+            runs = own.runs(self.mesh.linear(rank, layout.axes_splitting(dim)))
+            if len(runs) == 1:
+                found.append(slice(runs[0].start, runs[0].start + own.part))
+            else:
+                pairs = zip(runs, own.shares, strict=True)
+                filled = ((run, slice(0, share - length(run))) for run, share in pairs)
+                found.append(tuple(cut for both in filled for cut in both if length(cut)))
+        return found
 
 
 def _place(layout: Layout, mesh: Mesh, rank: int) -> str:

@@ -8,7 +8,7 @@ from functools import reduce
 
 from tensoropt.compiler.layout.mesh import is_deep, is_grouped, most_groups
 from tensoropt.compiler.layout.sizes import Open, Size, divisor_of
-from tensoropt.runtime.layout.layout import SAME_SPLITS, Layout, blocks_text
+from tensoropt.runtime.layout.layout import SAME_SPLITS, Layout, blocks_text, units_text
 from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["describe_misfit", "fits", "reordered"]
@@ -52,7 +52,7 @@ def _describe_split(layout: Layout, dim: int, size: Size, mesh: Mesh) -> str | N
             return f"expected dimension {dim} whole or of multiples of {pieces}, got: {size}"
     elif not layout.can_split(dim, size, mesh):
         each = f" in blocks of {blocks_text(blocks)}" if blocks else ""
-        each = f" in {units} units" if units else each
+        each += f" in {units_text(units)} units" if units else ""
         return f"expected dimension {dim} to divide by {pieces}{each}, got: {size}"
     return None
 

@@ -14,7 +14,8 @@ from functools import cached_property
 from typing import Any
 
 from tensoropt.compiler.layout.sizes import Size, is_worth_units, mean_of
-from tensoropt.runtime.layout.layout import Blocks, Layout, Reduction
+from tensoropt.runtime.layout.division import Division
+from tensoropt.runtime.layout.layout import Blocks, Layout, Placement, Reduction, Units, split
 from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.layout.padding import part_of
 
@@ -33,7 +34,7 @@ __all__ = [
     "Sections",
     "StepKind",
     "Strategy",
-    "Units",
+    "UnitsOfDims",
     "split_by",
 ]
 
@@ -55,8 +56,8 @@ Sections = tuple[tuple[int, int, Blocks], ...]
 Minor = tuple[int, int, int]
 """A tensor, a dimension that merges two loops, and the factor of the minor one."""
 
-Units = tuple[tuple[int, int, int], ...]
-"""Units of dimensions: (tensor, dimension, number of units), sorted as sections."""
+UnitsOfDims = tuple[tuple[int, int, Units], ...]
+"""Units of dimensions: (tensor, dimension, units), sorted as sections."""
 
 Dims = tuple[int | None, ...]
 """The index of the factor of each tensor dimension; ``None`` if it is never split."""
@@ -75,7 +76,7 @@ class Factor:
     else contiguously. A factor with ``units`` consists of this number of equal runs of points. If
     the number of pieces does not divide it, and padding is little (:func:`is_worth_units`), each
     piece has whole units; else the units are ignored. A dimension of several merged loops has
-    padding only between units.
+    padding only between units. A factor with blocks has a number of units in each.
     """
 
     size: Size
@@ -84,7 +85,7 @@ class Factor:
     least: int = 1
     padded: bool = False
     blocks: Blocks = ()
-    units: int = 0
+    units: Units = ()
 
     def divides_in_blocks(self, pieces: int) -> bool:
         """Return whether the factor has blocks, and ``pieces`` divides each."""
@@ -92,20 +93,18 @@ class Factor:
             return False
         return self.size % (sum(self.blocks) * pieces) == 0
 
-    def is_in_units(self, pieces: int) -> bool:
-        """Return whether each of ``pieces`` has whole units, and the last pieces have padding."""
-        return self.units > 0 and is_worth_units(self.units, pieces)
+    def part(self, extents: Sequence[int]) -> int:
+        """Return the points of a part, with padding, if axes of ``extents`` split the factor.
 
-    def part(self, pieces: int) -> int:
-        """Return the points of one of ``pieces``, with padding; the size is known."""
+        The size is known.
+        """
         assert isinstance(self.size, int), "the part of a symbolic dimension"
-        if self.is_in_units(pieces):
-            return self.size // self.units * part_of(self.units, pieces)
-        return part_of(self.size, pieces)
+        units = self.units if is_worth_units(self.units, extents) else ()
+        return Division(self.size, math.prod(extents), self.blocks if units else (), units).part
 
-    def has_padding(self, pieces: int) -> bool:
-        """Return whether the last of ``pieces`` have padding."""
-        return isinstance(self.size, int) and self.part(pieces) * pieces != self.size
+    def has_padding(self, extents: Sequence[int]) -> bool:
+        """Return whether the last parts have padding, or some have copies."""
+        return isinstance(self.size, int) and self.part(extents) * math.prod(extents) != self.size
 
 
 @dataclass(frozen=True)
@@ -192,8 +191,9 @@ class Rule:
     that merges the loops of its factor with a minor factor. The minor one is only split if
     each rank has one point of the major one. With ``sections`` too, for a block at each point of
     the major factor, it is also split in these blocks, unless the parts could be whole blocks.
-    ``merged`` has (tensor, dimension, units) of each dimension that merges a factor with others so
-    that each of its points is a unit. Operands come first in the count of tensors. The work of the
+    ``counted`` has (tensor, dimension, units) of each dimension with other units than its factor:
+    one that merges the factor with others, so that each of its points is a unit, or one of an
+    operator that cuts or joins blocks. Operands come first in the count of tensors. The work of the
     op in flops is ``flops_per_point`` times the product of the factor sizes.
     """
 
@@ -208,7 +208,7 @@ class Rule:
     inner: tuple[InnerStep, ...] = ()
     sections: Sections = ()
     minors: tuple[Minor, ...] = ()
-    merged: Units = ()
+    counted: UnitsOfDims = ()
 
     def dim_of(self, tensor: int, factor: int) -> int | None:
         """Return the dimension of a tensor, operands first, that a factor splits, if any."""
@@ -237,14 +237,54 @@ class Rule:
         return tuple((*place, blocks) for place, blocks in sorted(own.items()))
 
     @cached_property
-    def units(self) -> Units:
-        """The (tensor, dimension, units) of each dimension along a factor with units."""
-        return tuple(
-            (tensor, dim, self.factors[number].units)
+    def units(self) -> UnitsOfDims:
+        """The (tensor, dimension, units) of each dimension that may be split in units."""
+        own = {
+            (tensor, dim): self.factors[number].units
             for tensor, dims in enumerate((*self.operands, *self.results))
             for dim, number in enumerate(dims)
             if number is not None and self.factors[number].units
-        )
+        }
+        own |= {(tensor, dim): units for tensor, dim, units in self.counted}
+        return tuple((*place, units) for place, units in sorted(own.items()))
+
+    @cached_property
+    def splits(self) -> tuple[tuple[int, Placement], ...]:
+        """The (tensor, placement) of each dimension that may be split in blocks or units."""
+        blocks = {own[:2]: own[2] for own in self.blocks}
+        units = {own[:2]: own[2] for own in self.units}
+        found = list[tuple[int, Placement]]()
+        for tensor, dim in sorted({*blocks, *units}):
+            own, counts = blocks.get((tensor, dim), ()), units.get((tensor, dim), ())
+            if (
+                own and len(counts) == 1
+            ):  # blocks along one of two merged loops, units along another
+                found += [(tensor, split(dim, own)), (tensor, split(dim, (), counts))]
+            else:
+                found.append((tensor, split(dim, own, counts)))
+        return tuple(found)
+
+    def units_of(self, factor: int) -> Units:
+        """Return the units of a factor, or of the dimension in most blocks along it."""
+        own, tensors = self.factors[factor].units, (*self.operands, *self.results)
+        places = (u for tensor, dim, u in self.counted if tensors[tensor][dim] == factor)
+        return own or max(places, key=len, default=())
+
+    @cached_property
+    def _unit_counts(self) -> tuple[Units, ...]:
+        """The units of each factor; none if they count a minor factor, too."""
+        merged, tensors = {own[:2] for own in self.minors}, (*self.operands, *self.results)
+        apart = {
+            tensors[tensor][dim]
+            for tensor, dim, units in self.counted
+            if (tensor, dim) in merged and len(units) > 1
+        }
+        numbers = range(len(self.factors))
+        return tuple(self.factors[n].units if n in apart else self.units_of(n) for n in numbers)
+
+    def is_in_units(self, factor: int, extents: Sequence[int]) -> bool:
+        """Return whether parts of a factor have whole units, with padding or copies."""
+        return is_worth_units(self._unit_counts[factor], extents)
 
     @cached_property
     def points(self) -> int:
@@ -272,7 +312,7 @@ class Rule:
         return [
             (operand, dim, factor)
             for operand, dim, factor in self._reduced
-            if self.factors[factor].has_padding(mesh.extent(strategy.axes_of(factor)))
+            if self.factors[factor].has_padding(mesh.extents(strategy.axes_of(factor)))
         ]
 
     def inner_steps(
@@ -304,11 +344,11 @@ class Rule:
                 yield inner, axes, round(inner.item_bytes * self._points(inner, strategy, mesh))
 
     def _has_padding(self, factors: Sequence[int], strategy: Strategy, mesh: Mesh) -> bool:
-        return any(self.factors[f].has_padding(mesh.extent(strategy.axes_of(f))) for f in factors)
+        return any(self.factors[f].has_padding(mesh.extents(strategy.axes_of(f))) for f in factors)
 
     def _points(self, inner: InnerStep, strategy: Strategy, mesh: Mesh) -> float:
         """Return the points of one rank's tensor; a symbolic size without a range counts as 1."""
-        parts = [_part(self.factors[f], mesh.extent(strategy.axes_of(f))) for f in inner.dims]
+        parts = [_part(self.factors[f], mesh.extents(strategy.axes_of(f))) for f in inner.dims]
         if inner.most:
             parts[-1] = min(parts[-1], inner.most)
         # A joint axis divides the product of its factors once.
@@ -318,10 +358,10 @@ class Rule:
         return points * _reached(strategy, mesh, inner) if inner.choices else points
 
 
-def _part(factor: Factor, pieces: int) -> int:
+def _part(factor: Factor, extents: Sequence[int]) -> int:
     if isinstance(factor.size, int):
-        return factor.part(pieces) or 1
-    return part_of(mean_of([factor.size]) or 1, pieces)
+        return factor.part(extents) or 1
+    return part_of(mean_of([factor.size]) or 1, math.prod(extents))
 
 
 def split_by(role: AxisRole) -> tuple[int, ...]:

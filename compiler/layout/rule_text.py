@@ -4,7 +4,8 @@ The map gives the factor of each dimension of each operand and result, ``_`` for
 ``(i, k), (k, j) -> (i, j)``. The factors follow: ``i=4``, ``k=? whole``, ``k=1024 sum``,
 ``h=14 least=3``, ``v=50257 padded``, and ``b=? mean=36 end=64 step=8`` for an open dimension.
 ``n=2304 of 3`` has blocks; ``(j, n of 3) -> (j, n)`` has them in one tensor only. ``n=768 in 12``
-has units; in ``(j, h in 12) -> (j, h, _)`` each point of ``h`` is a unit of one dimension. In
+has units; in ``(j, h in 12) -> (j, h, _)`` each point of ``h`` is a unit of one dimension.
+``n=2304 of 3 in 12`` has twelve in each block, ``n=640 of 8+1+1 in 8+1+1`` different numbers. In
 ``(j, h g)`` the factor ``g`` is minor to ``h`` in one dimension, and in ``(j, h g of 3)`` it may be
 split in blocks, one for each point of ``h``.
 
@@ -36,18 +37,26 @@ from tensoropt.compiler.layout.rule import (
     Minor,
     Rule,
     Sections,
-    Units,
+    UnitsOfDims,
 )
 from tensoropt.compiler.layout.sizes import Open, Size, read_open
 from tensoropt.compiler.support.errors import UserError, did_you_mean
-from tensoropt.runtime.layout.layout import Reduction, blocks_text, read_blocks
+from tensoropt.runtime.layout.layout import (
+    Blocks,
+    Reduction,
+    Units,
+    blocks_text,
+    read_blocks,
+    read_units,
+    units_text,
+)
 from tensoropt.runtime.support.collectives import COLLECTIVES
 
 __all__ = ["NamedRule", "RuleText", "factor_name", "name_factors", "read_rule"]
 
 _NAME = r"[A-Za-z]\w*"
 _BLOCKS = r"[1-9]\d{0,8}(?:\+[1-9]\d{0,8})+|[1-9]\d{0,2}"
-_UNITS = r"[1-9]\d{0,8}"
+_UNITS = r"[1-9]\d{0,8}(?:\+[1-9]\d{0,8})*"
 _DIM = re.compile(rf"(\w+)(?: (?!of |in )({_NAME}))?(?: of ({_BLOCKS}))?(?: in ({_UNITS}))?")
 _GROUP = re.compile(r"\(\s*([^()]*?)\s*\)")
 _SIDE = re.compile(r"\s*(?:\([^()]*\)\s*(?:,\s*\([^()]*\)\s*)*)?")
@@ -129,7 +138,8 @@ class NamedRule:
         words += [self.names[own] for *where, own in self.rule.minors if (*where,) == place]
         blocks = (own for *where, own in self.rule.sections if (*where,) == place)
         words += [f"of {blocks_text(own)}" for own in blocks]
-        words += [f"in {units}" for *where, units in self.rule.merged if (*where,) == place]
+        units = (own for *where, own in self.rule.counted if (*where,) == place)
+        words += [f"in {units_text(own)}" for own in units]
         return " ".join(words)
 
     def _inner_text(self, step: InnerStep) -> str:
@@ -157,7 +167,7 @@ def _factor_text(name: str, factor: Factor) -> str:
     words = [f"{name}={factor.size if isinstance(factor.size, int) else '?'}"]
     words += [str(factor.size)] if isinstance(factor.size, Open) else []
     words += [f"of {blocks_text(factor.blocks)}"] if factor.blocks else []
-    words += [f"in {factor.units}"] if factor.units else []
+    words += [f"in {units_text(factor.units)}"] if factor.units else []
     words += [] if factor.can_split else ["whole"]
     words += [factor.reduction] if factor.reduction else []
     words += [f"least={factor.least}"] if factor.least != 1 else []
@@ -172,7 +182,7 @@ def read_rule(text: RuleText) -> NamedRule:
     """
     factors = _factors(text.factors)
     names = {name: number for number, name in enumerate(factors)}
-    operands, results, sections, minors, merged = _map(text.map, names)
+    operands, results, sections, minors, counted = _map(text.map, names)
     for number in (*text.additive, *itertools.chain(*text.linear)):
         if not 0 <= number < len(operands):
             raise UserError(
@@ -194,7 +204,7 @@ def read_rule(text: RuleText) -> NamedRule:
         inner=tuple(_inner(step, names) for step in text.inner),
         sections=sections,
         minors=minors,
-        merged=merged,
+        counted=counted,
     )
     return NamedRule(rule, tuple(factors))
 
@@ -211,13 +221,21 @@ def _factors(texts: Sequence[str]) -> dict[str, Factor]:
             )
         if match[1] in found:
             raise UserError(f"has a factor twice, expected each once, got: '{match[1]}'")
-        blocks, units = read_blocks(match[4] or "1"), int(match[5] or 0)
+        blocks = read_blocks(match[4] or "1")
+        units = _units(match[5], blocks)
         reduction = cast("Reduction | None", match[7])
         least, padded = int(match[8] or 1), bool(match[9])
         found[match[1]] = Factor(
             _size(match), not match[6], reduction, least, padded, blocks, units
         )
     return found
+
+
+def _units(text: str | None, blocks: Blocks) -> Units:
+    try:
+        return read_units(text, blocks) if text else ()
+    except UserError as error:
+        raise UserError(f"has wrong units, {error}") from None
 
 
 def _size(match: re.Match[str]) -> Size:
@@ -228,7 +246,7 @@ def _size(match: re.Match[str]) -> Size:
 
 def _map(
     text: str, names: Mapping[str, int]
-) -> tuple[tuple[Dims, ...], tuple[Dims, ...], Sections, tuple[Minor, ...], Units]:
+) -> tuple[tuple[Dims, ...], tuple[Dims, ...], Sections, tuple[Minor, ...], UnitsOfDims]:
     """Return the factor of each dimension of operands and results, and their other marks.
 
     These are blocks, minor factors and units.
@@ -246,7 +264,11 @@ def _map(
     ]
     blocks = ((tensor, dim, read_blocks(m[3])) for tensor, dim, m in found if m[3])
     minors = tuple((tensor, dim, _number(m[2], names)) for tensor, dim, m in found if m[2])
-    units = tuple((tensor, dim, int(m[4])) for tensor, dim, m in found if m[4])
+    units = tuple(
+        (tensor, dim, _units(m[4], read_blocks(m[3] or "1") if "+" in m[4] or not m[2] else ()))
+        for tensor, dim, m in found
+        if m[4]
+    )
     return operands, results, tuple(own for own in blocks if own[2]), minors, units
 
 

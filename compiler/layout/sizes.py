@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from tensoropt.runtime.layout.division import Units
 from tensoropt.runtime.layout.padding import can_pad, part_of
 
 __all__ = [
@@ -107,12 +108,29 @@ def is_worth_padding(size: int, pieces: int, axes: int, samples: Collection[int]
     return not has_substitute or pads_little(size, pieces) or size in samples
 
 
-def is_worth_units(units: int, pieces: int) -> bool:
-    """Return whether ``pieces`` that do not divide the ``units`` of a dimension have whole units.
+def is_worth_units(units: Units, extents: Sequence[int]) -> bool:
+    """Return whether parts have whole units if axes do not divide the ``units`` of all blocks.
+
+    Axes of the given ``extents`` split the dimension, major first. Blocks with as many units as the
+    first axes have ranks have copies along the others, but not all blocks may. Other blocks may
+    have padding if all blocks but those of one unit have as many units: else query heads would not
+    meet their key heads.
+    """
+    pieces = math.prod(extents)
+    copied = {math.prod(extents[:count]) for count in range(len(extents))} - {pieces}
+    rest = [own for own in units if own not in copied]
+    padded = [own for own in rest if own % pieces]
+    if not rest or (not padded and len(rest) == len(units)):
+        return False
+    return not padded or (len({*units} - {1}) == 1 and _pads_few(padded[0], pieces))
+
+
+def _pads_few(units: int, pieces: int) -> bool:
+    """Return whether ``pieces`` of rounded up ``units`` have little enough padding.
 
     On a power of two of ranks, one of a few units may be padding: of 5 heads on 2.
     """
-    if units % pieces == 0 or not can_pad(units, pieces):
+    if not can_pad(units, pieces):
         return False
     padding = part_of(units, pieces) * pieces - units
     little = max(units // _LITTLE, min(1, units // _UNITS))

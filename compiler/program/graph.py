@@ -16,7 +16,7 @@ from tensoropt.compiler.layout.sizes import is_worth_padding
 from tensoropt.compiler.program.pins import Conditions
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 from tensoropt.dialects.mlir import ir
-from tensoropt.runtime.layout.layout import Placement, split
+from tensoropt.runtime.layout.layout import Placement
 from tensoropt.runtime.support.drawing import RANDOM
 
 _PARTS = {"forward": 0, "recompute": 1, "backward": 1, "update": 2}
@@ -251,11 +251,9 @@ class Graph:
         """The splits of each value in blocks or between units, by the rules of its ops."""
         found: dict[int, dict[int, Placement]] = {}
         for node in self.nodes:
-            if isinstance(node, Op) and (node.rule.has_blocks or node.rule.units):
+            if isinstance(node, Op) and node.rule.splits:
                 values = (*node.operands[: len(node.rule.operands)], *node.results)
-                own = [(tensor, split(dim, blocks)) for tensor, dim, blocks in node.rule.blocks]
-                own += [(tensor, split(dim, (), units)) for tensor, dim, units in node.rule.units]
-                for tensor, placement in own:
+                for tensor, placement in node.rule.splits:
                     value = values[tensor]
                     if value is not None:
                         found.setdefault(value, {}).setdefault(placement.dim, placement)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
 
@@ -60,11 +61,12 @@ def split_as(layout: Layout, splits: DimSplits, info: TensorInfo, mesh: Mesh) ->
     Only blocks that divide are taken, and units that are worth their padding.
     """
     for own in splits:
-        if own.units and own.units != info.sizes[own.dim]:
-            is_worth = is_worth_units(own.units, layout.pieces(own.dim, mesh))
-            layout = layout.in_units(own.dim, own.units) if is_worth else layout
+        axes = layout.axes_splitting(own.dim)
+        if own.units and is_worth_units(own.units, mesh.extents(axes)):
+            is_plain = own.units == (info.sizes[own.dim],)  # a unit is a point
+            layout = layout if is_plain else layout.with_split(own)
         elif own.blocks:
-            found = layout.in_blocks(own.dim, own.blocks)
+            found = layout.with_split(split(own.dim, own.blocks))
             layout = found if fits(found, info.sizes, mesh) else layout
     return layout
 
@@ -94,9 +96,9 @@ def _is_worth(
         return False
     units = {own.dim: own.units for own in splits if own.units}
     for dim in layout.padded_dims(info.sizes, mesh):
-        size, pieces = info.sizes[dim], layout.pieces(dim, mesh)
-        axes = sum(mesh.shape[axis] > 1 for axis in layout.axes_splitting(dim))
-        is_in_units = dim in units and is_worth_units(units[dim], pieces)
+        size, extents = info.sizes[dim], mesh.extents(layout.axes_splitting(dim))
+        axes, pieces = sum(extent > 1 for extent in extents), math.prod(extents)
+        is_in_units = dim in units and is_worth_units(units[dim], extents)
         assert isinstance(size, int), "padding of a symbolic dimension"
         if not is_in_units and not is_worth_padding(size, pieces, axes, samples):
             return False

@@ -16,7 +16,7 @@ from tensoropt.compiler.layout.layouts import describe_misfit
 from tensoropt.compiler.layout.mesh import axis_name
 from tensoropt.compiler.layout.rule import AxisRole, Strategy
 from tensoropt.compiler.layout.rule_text import NamedRule
-from tensoropt.compiler.sharding.rule.strategies import axis_roles, placements
+from tensoropt.compiler.sharding.rule.strategies import axis_roles, has_role
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.runtime.layout.layout import REPLICATE, Layout, Placement
 from tensoropt.runtime.layout.mesh import Mesh
@@ -137,13 +137,7 @@ class Split:
 
     def does(self, strategy: Strategy, axis: int, done: Done) -> bool:
         assert not isinstance(done, Placement)
-        operands, results = placements(self.rule.rule, done)
-        sides = (operands, strategy.operands), (results, strategy.results)
-        return all(
-            layout.placements[axis].plain == placed
-            for wanted, own in sides
-            for placed, layout in zip(wanted, own, strict=False)
-        )
+        return has_role(self.rule.rule, strategy, axis, done)
 
     def offered(self, options: Iterable[Strategy]) -> list[str]:
         """Return the factors that are split."""

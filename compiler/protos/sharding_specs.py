@@ -69,7 +69,9 @@ def layout_of(spec: onnx.ShardingSpecProto, rank: int, mesh: Mesh) -> Layout | N
         if listed in (None, _groups(layout, counts, mesh)):
             blocks = {dim.axis % rank: block_count(dim) for dim in spec.sharded_dim}
             return reduce(
-                lambda own, dim: own.in_blocks(dim, (1,) * blocks[dim] if blocks[dim] > 1 else ()),
+                lambda own, dim: own.with_split(
+                    split(dim, (1,) * blocks[dim] if blocks[dim] > 1 else ())
+                ),
                 counts,
                 layout,
             )

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from tensoropt.compiler.layout.sizes import Size
-from tensoropt.compiler.reshard.steps import ReshardStep, moves_of, piece_order
+from tensoropt.compiler.layout.sizes import Size, Sizes
+from tensoropt.compiler.reshard.steps import ReshardStep, moves_of
 from tensoropt.dialects.build import Build, tensor_type
 from tensoropt.dialects.collectives import axis_constant, collective
 from tensoropt.dialects.kernels import is_bfloat16
 from tensoropt.dialects.mlir import ir, shard
 from tensoropt.dialects.sizes import sizes_of_type
 from tensoropt.dialects.topt import MESH
+from tensoropt.runtime.layout.division import Division
 from tensoropt.runtime.layout.layout import Layout
 from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.support.collectives import COLLECTIVES
@@ -39,7 +39,7 @@ def lower_step(
         if move.kind == "pad" or move.kind == "crop":
             value = _resized(make, value, move.made)
         elif move.kind == "arrange" or move.kind == "restore":
-            value = _reordered(make, value, step, move.kind, mesh)
+            value = _reordered(make, value, step, move.kind, move.made, mesh)
         else:
             result = tensor_type(move.made, _element(value))
             value = _lower(make, value, step, result, mesh)
@@ -65,25 +65,27 @@ def _resized(make: Build, x: ir.Value, sizes: Shape) -> ir.Value:
     return made
 
 
-def _reordered(make: Build, x: ir.Value, step: ReshardStep, kind: str, mesh: Mesh) -> ir.Value:
-    """Return ``x`` with a dimension in blocks in the order of its pieces, or of its blocks."""
+def _reordered(
+    make: Build, x: ir.Value, step: ReshardStep, kind: str, made: Sizes, mesh: Mesh
+) -> ir.Value:
+    """Return ``x``, of sizes ``made``, with a dimension in blocks in the order of its pieces, or of
+    its blocks.
+    """
+    before = sizes_of_type(ir.RankedTensorType(x.type))
     dim = step.arranged_dim if kind == "arrange" else step.restored_dim
     assert dim is not None
-    end = step.dst if kind == "arrange" else step.src
-    order = _pieces(x, dim, end, step.axes, mesh)
-    indices = order.reshape(-1) if kind == "arrange" else np.argsort(order, axis=None)
-    made = make.take(x, make.constant(indices), dim)
-    made.set_type(x.type)
-    return made
+    end, size = (step.dst, before[dim]) if kind == "arrange" else (step.src, made[dim])
+    division = _division(size, dim, end, step.axes, mesh)
+    indices = division.order() if kind == "arrange" else division.places()
+    result = make.take(x, make.ints(indices), dim)
+    result.set_type(tensor_type(list(made), _element(x)))
+    return result
 
 
-def _pieces(
-    x: ir.Value, dim: int, end: Layout, axes: tuple[int, ...], mesh: Mesh
-) -> npt.NDArray[np.int64]:
-    """Return the indices of each piece along ``axes`` of ``x``, split in the blocks of ``end``."""
-    size, pieces = sizes_of_type(ir.RankedTensorType(x.type))[dim], mesh.extent(axes)
+def _division(size: Size, dim: int, end: Layout, axes: tuple[int, ...], mesh: Mesh) -> Division:
+    """Return the pieces along ``axes`` of a dimension of ``size``, split as in ``end``."""
     assert isinstance(size, int), f"blocks of a symbolic size: {size}"
-    return np.array(piece_order(size, end.blocks(dim), pieces), np.int64).reshape(pieces, -1)
+    return Division(size, mesh.extent(axes), end.blocks(dim), end.units(dim))
 
 
 def _element(value: ir.Value) -> ir.Type:
@@ -104,8 +106,10 @@ def _slice(
 ) -> ir.Value:
     assert step.dim is not None
     if step.dst.blocks(step.dim):
-        pieces = _pieces(value, step.dim, step.dst, step.axes, mesh)
-        picked = axis_constant(pieces, step.axes, make.location)
+        size = sizes_of_type(ir.RankedTensorType(value.type))[step.dim]
+        division = _division(size, step.dim, step.dst, step.axes, mesh)
+        rows = np.array(division.order(), np.int64).reshape(division.pieces, -1)
+        picked = axis_constant(rows, step.axes, make.location)
         made = make.take(value, picked, step.dim)
         made.set_type(result)
         return made

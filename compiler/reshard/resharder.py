@@ -15,6 +15,7 @@ from tensoropt.compiler.layout.sizes import Size, Sizes, divisor_of, end_of, mea
 from tensoropt.compiler.reshard.shortest import Floats
 from tensoropt.compiler.reshard.step_graph import Cuts, StepGraph, TensorPaths
 from tensoropt.compiler.reshard.steps import Move, ReshardStep, moves_of
+from tensoropt.runtime.layout.division import Division
 from tensoropt.runtime.layout.layout import REDUCTIONS, REPLICATE, Layout, Placement, Reduction
 from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.layout.padding import can_pad, part_of
@@ -161,11 +162,16 @@ class Resharder:
 
     def _cuts_by(self, size: int, other: Placement) -> Cuts:
         """Return the numbers of pieces that a dimension of ``size`` can be split into."""
-        each, rest = divmod(size, other.units or sum(other.blocks))
+        if other.units and other.blocks:
+            ways = (Division(size, n, other.blocks, other.units) for n in sorted(self._pieces))
+            fitting = (own for own in ways if own.fits and own.pieces > 1)
+            return Cuts(1, tuple((own.pieces, own.part * own.pieces / size) for own in fitting))
+        units = sum(other.units)  # of one block
+        each, rest = divmod(size, units or sum(other.blocks))
         if rest:
             return Cuts(1)
-        if other.units:
-            return Cuts(math.gcd(other.units, self.mesh.size), self._padded(other.units))
+        if units:
+            return Cuts(math.gcd(units, self.mesh.size), self._padded(units))
         return Cuts(math.gcd(each, self.mesh.size))
 
     def _padded(self, points: int) -> tuple[tuple[int, float], ...]:

@@ -32,7 +32,7 @@ class Cuts:
     """The numbers of pieces that a dimension can be split into.
 
     They are the divisors of ``divisor``, which is 1 if the dimension cannot be split. ``padded``
-    adds numbers that leave some padding, each with the ratio of the padded size to the size.
+    adds numbers that leave padding or copies, each with the ratio of the padded size to the size.
     ``others`` has the cuts for each of the dimension's splits in blocks and between units.
     """
 
@@ -90,6 +90,9 @@ class StepGraph:
         order = np.lexsort((src, -self._cuts[src], dst))
         self._src, self._dst = src[order], dst[order]
         self._steps = [steps[number] for number in order.tolist()]
+        joint = [[bool(x.blocks(dim) and x.units(dim)) for dim in range(rank)] for x in layouts]
+        self._joint = np.array(joint, np.bool_).reshape(len(layouts), rank)
+        self._slices = np.array([step.kind == "all_slice" for step in self._steps], np.bool_)
         self._arranges = np.array([s.arranged_dim is not None for s in self._steps], np.bool_)
         self._restores = np.array([s.restored_dim is not None for s in self._steps], np.bool_)
         curves = _curves(self._steps, mesh, device)
@@ -99,12 +102,12 @@ class StepGraph:
 
     def paths(self, cuts: tuple[Cuts, ...], total_bytes: int) -> TensorPaths:
         """Return the paths for tensors of ``total_bytes``, with the ``cuts`` of each dimension."""
-        grown, divisors = self._grown(cuts), np.empty(self._pieces.shape, dtype=np.int64)
+        (padded, grown), divisors = self._grown(cuts), np.empty(self._pieces.shape, dtype=np.int64)
         divisors[:] = [own.divisor for own in cuts]
         for dim, own in enumerate(cuts):
             for placement, other in own.others:
                 divisors[self._split_as[placement], dim] = other.divisor
-        fitting = ((divisors % self._pieces == 0) | (grown > 1)).all(axis=1)
+        fitting = ((divisors % self._pieces == 0) | padded).all(axis=1)
         kept = np.flatnonzero(fitting[self._src] & fitting[self._dst])
         if (grown > 1).any():
             kept = kept[self._nests(kept, grown)]
@@ -117,38 +120,45 @@ class StepGraph:
             edges = self._with_copies(kept, part_bytes * grown.prod(axis=1), grown)
         return TensorPaths(self, fitting, steps, ShortestPaths(len(fitting), edges))
 
-    def _grown(self, cuts: tuple[Cuts, ...]) -> Floats:
-        """Return the ratio of padded size to size, as [layout, dimension]."""
-        grown = np.ones(self._pieces.shape)
+    def _grown(self, cuts: tuple[Cuts, ...]) -> tuple[Bools, Floats]:
+        """Return whether cuts list a ratio of padded size to size, and the ratio.
+
+        Both are [layout, dimension].
+        """
+        padded, grown = np.zeros(self._pieces.shape, np.bool_), np.ones(self._pieces.shape)
         for dim, own in enumerate(cuts):
             for placement, each in ((split(dim), own), *own.others):
                 for pieces, times in each.padded:
                     layouts = self._split_as[placement] & (self._pieces[:, dim] == pieces)
-                    grown[layouts, dim] = times
-        return grown
+                    padded[layouts, dim], grown[layouts, dim] = True, times
+        return padded, grown
 
     def _nests(self, steps: Ints, grown: Floats) -> Bools:
         """Return whether the parts of each of ``steps`` consist of whole parts, or make some.
 
         Parts rounded up do not: of 10 points, halves are 5 and 5, quarters 3, 3, 3 and 1. They do
-        if the padded sizes of the dimension are equal.
+        if the padded sizes of the dimension are equal. Parts of blocks in units only make the whole
+        dimension.
         """
         src, dst = self._src[steps], self._dst[steps]
         whole = (self._pieces[src] == 1) | (self._pieces[dst] == 1)
-        nests: Bools = (whole | (grown[src] == grown[dst])).all(axis=1)
+        alike = (self._pieces[src] == self._pieces[dst]) | ~(self._joint[src] | self._joint[dst])
+        nests: Bools = (whole | (alike & (grown[src] == grown[dst]))).all(axis=1)
         return nests
 
     def _with_copies(self, kept: Ints, part_bytes: Floats, grown: Floats) -> Edges:
         """Return the edges of steps, including steps that pad or reorder their input or output.
 
         Each of the moves around a step costs a copy. ``part_bytes`` are the bytes of one part per
-        layout.
+        layout. Blocks in units are padded and cropped while they are reordered, or sliced.
         """
         src, dst = self._src[kept], self._dst[kept]
         before, after = part_bytes[src], part_bytes[dst]
         pads, crops = (grown[src] == 1) & (grown[dst] > 1), (grown[src] > 1) & (grown[dst] == 1)
-        read = before * np.where(pads, grown[dst], 1.0).prod(axis=1)
+        larger = pads & ~(self._joint[dst] & self._slices[kept, None])
+        read = before * np.where(larger, grown[dst], 1.0).prod(axis=1)
         made = after * np.where(crops, grown[src], 1.0).prod(axis=1)
+        pads, crops = pads & ~self._joint[dst], crops & ~self._joint[src]
         edges, copied_s = self._edges(kept, read, read + made), np.zeros(len(kept))
         peak = edges.peak_bytes
         copies = (

@@ -11,7 +11,6 @@ from tensoropt.compiler.layout.mesh import grouped, is_deep
 from tensoropt.compiler.layout.sizes import Size, Sizes
 from tensoropt.runtime.layout.layout import (
     REPLICATE,
-    Blocks,
     Layout,
     Placement,
     Reduction,
@@ -29,7 +28,6 @@ __all__ = [
     "layouts_of_rank",
     "moves_of",
     "permutes",
-    "piece_order",
     "steps_from",
 ]
 
@@ -65,7 +63,8 @@ class ReshardStep:
       ``min``, which are idempotent.
 
     Piece ``c`` of a dimension in blocks consists of its pieces of all blocks. Collectives cut and
-    join pieces that are contiguous, so :func:`moves_of` reorders the dimension around them.
+    join pieces that are contiguous, so :func:`moves_of` reorders the dimension around them. This
+    adds the padding and the copies of blocks in units, or leaves them out.
     """
 
     kind: str
@@ -145,7 +144,8 @@ def moves_of(step: ReshardStep, shape: Sequence[Size], mesh: Mesh) -> list[Move]
     padded_before, padded_after = (
         set(end.padded_dims(shape, mesh)) for end in (step.src, step.dst)
     )
-    pads, crops = padded_after - padded_before, padded_before - padded_after
+    pads = {dim for dim in padded_after - padded_before if not step.dst.blocks(dim)}
+    crops = {dim for dim in padded_before - padded_after if not step.src.blocks(dim)}
     # The step reads or makes the padded size of a dimension that it slices or joins.
     read, made = list(before), list(after)
     for dim in pads:
@@ -153,27 +153,18 @@ def moves_of(step: ReshardStep, shape: Sequence[Size], mesh: Mesh) -> list[Move]
     for dim in crops:
         made[dim] = _times(before[dim], step.src.pieces(dim, mesh))
     moves = [Move("pad", tuple(read))] if pads else []
-    if step.arranged_dim is not None:
+    arranged, restored = step.arranged_dim, step.restored_dim
+    if arranged is not None:
+        read[arranged] = _times(after[arranged], mesh.extent(step.axes))
         moves.append(Move("arrange", tuple(read)))
-    moves.append(Move(step.kind, tuple(made)))
-    if step.restored_dim is not None:
+    if restored is None:
+        moves.append(Move(step.kind, tuple(made)))
+    else:
+        whole, made[restored] = made[restored], _times(before[restored], mesh.extent(step.axes))
+        moves.append(Move(step.kind, tuple(made)))
+        made[restored] = whole
         moves.append(Move("restore", tuple(made)))
     return [*moves, Move("crop", after)] if crops else moves
-
-
-def piece_order(size: int, blocks: Blocks, pieces: int) -> list[int]:
-    """Return the indices of a dimension of ``size`` in the order of its pieces.
-
-    Every piece has its part of each block.
-    """
-    unit, ends = size // (sum(blocks) * pieces), list(itertools.accumulate(blocks, initial=0))
-    return [
-        index
-        for piece in range(pieces)
-        for start, block in zip(ends, blocks, strict=False)
-        for index in range(unit * (start * pieces + piece * block),
-                           unit * (start * pieces + (piece + 1) * block))
-    ]  # fmt: skip
 
 
 def _times(part: Size, pieces: int) -> int:

@@ -12,7 +12,8 @@ from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.sizes import sizes_of_type
 from tensoropt.dialects.topt.dialect import RuleAttr
 from tensoropt.dialects.topt.rules import rule_of_attr
-from tensoropt.runtime.layout.layout import blocks_text
+from tensoropt.runtime.layout.division import Division
+from tensoropt.runtime.layout.layout import Blocks, Units, blocks_text, units_text
 
 __all__ = ["rule_problem"]
 
@@ -29,7 +30,7 @@ def rule_problem(
     except UserError as error:
         return str(error)
     rule = named.rule
-    merged = {(tensor, dim) for tensor, dim, _ in rule.minors}
+    merged = {own[:2] for own in rule.minors} - {own[:2] for own in rule.counted if own[2][1:]}
     for tensor, dim, blocks in rule.sections:
         number = (*rule.operands, *rule.results)[tensor][dim]
         if number is None or rule.factors[number].blocks:
@@ -43,20 +44,37 @@ def rule_problem(
                 f"{named.names[number]}, got: {blocks_text(blocks)}"
             )
     for number, factor in enumerate(rule.factors):
-        if factor.units and (not isinstance(factor.size, int) or factor.size % factor.units):
+        if factor.units and not _has_units(factor):
             return (
                 f"has a factor that its units do not divide, expected a multiple of "
-                f"{factor.units}, got: {named.names[number]}={factor.size}"
+                f"{units_text(factor.units)}, got: {named.names[number]}={factor.size}"
             )
-    for tensor, dim, units in rule.merged:
+    own_blocks = {own[:2]: own[2] for own in rule.blocks}
+    for tensor, dim, units in rule.counted:
         number = (*rule.operands, *rule.results)[tensor][dim]
-        if number is None or not units == rule.factors[number].units == rule.factors[number].size:
+        own = own_blocks.get((tensor, dim), ())
+        if number is None or not _may_have(rule.factors[number], units, own):
             return (
-                f"has {units} units in a dimension, expected the units and the size of its factor"
+                f"has {units_text(units)} units in a dimension, expected the units of its factor "
+                "or, on a factor without units, some for each of its blocks"
             )
     return _side_problem(named, "operand", rule.operands, operands) or _side_problem(
         named, "result", rule.results, results
     )
+
+
+def _has_units(factor: Factor) -> bool:
+    """Return whether the units of a factor divide its size, or the sizes of its blocks."""
+    if not isinstance(factor.size, int):
+        return False
+    return Division(factor.size, 1, factor.blocks, factor.units).fits
+
+
+def _may_have(factor: Factor, units: Units, blocks: Blocks) -> bool:
+    """Return whether a dimension in ``blocks`` along ``factor`` may have ``units`` of its own."""
+    if factor.units:
+        return units == factor.units and (bool(factor.blocks) or units == (factor.size,))
+    return len(units) == len(blocks or (1,))
 
 
 def _side_problem(

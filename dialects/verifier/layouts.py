@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 
 from tensoropt.compiler.layout.layouts import describe_misfit
@@ -12,9 +13,9 @@ from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.sizes import sizes_of_type
 from tensoropt.dialects.topt.dialect import LayoutAttr
 from tensoropt.dialects.topt.layouts import MESH, layout_of, mesh_of
+from tensoropt.runtime.layout.division import Division
 from tensoropt.runtime.layout.layout import Layout
 from tensoropt.runtime.layout.mesh import Mesh
-from tensoropt.runtime.layout.padding import part_of
 
 __all__ = ["LayoutChecker"]
 
@@ -89,9 +90,10 @@ def _misfit(layout: Layout, type_: ir.Type, mesh: Mesh, local: bool) -> str | No
 
 
 def _whole(part: Size, layout: Layout, dim: int, mesh: Mesh) -> Size:
-    pieces, units = layout.pieces(dim, mesh), layout.units(dim)
+    pieces, blocks, units = layout.pieces(dim, mesh), layout.blocks(dim), layout.units(dim)
     if isinstance(part, Open):
         return Open(part.mean * pieces, part.end * pieces, part.step * pieces, part.name)
     if part and units:
-        return part * units // part_of(units, pieces)
+        like = Division(math.prod(units) * sum(blocks or (1,)), pieces, blocks, units)
+        return part * like.size // like.part
     return part and part * pieces

@@ -43,7 +43,7 @@ def pieces_of(
     own = wanted.boxes(shape, rank)
     pieces = []
     for holders in holders_of(shape, held):
-        for mine, theirs in itertools.product(own, held.boxes(shape, holders[0])):
+        for mine, theirs in itertools.product(own, held.boxes(shape, holders[0], once=True)):
             common = tuple(
                 slice(max(a.start, b.start), min(a.stop, b.stop))
                 for a, b in zip(mine.whole, theirs.whole, strict=True)

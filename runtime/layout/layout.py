@@ -8,10 +8,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, Literal, Protocol, TypeVar, cast, get_args
+from typing import Any, Literal, TypeVar, cast, get_args
 
+from tensoropt.runtime.layout.division import Blocks, Divisible, Division, Units, part_size
 from tensoropt.runtime.layout.mesh import Mesh
-from tensoropt.runtime.layout.padding import can_pad, part_of
 from tensoropt.runtime.support.errors import UserError
 
 __all__ = [
@@ -24,11 +24,14 @@ __all__ = [
     "Layout",
     "Placement",
     "Reduction",
+    "Units",
     "blocks_text",
     "partial",
     "ratio_of",
     "read_blocks",
+    "read_units",
     "split",
+    "units_text",
 ]
 
 Reduction = Literal["sum", "max", "min"]
@@ -37,24 +40,15 @@ REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
 
 _PLACEMENT = re.compile(
     r"R|S\((0|[1-9][0-9]{0,8})(?:, (0|[1-9][0-9]?))?"
-    r"(?: of ([1-9][0-9]{0,2}|[1-9][0-9]{0,8}(?:\+[1-9][0-9]{0,8})+)| in ([1-9][0-9]{0,8}))?\)"
+    r"(?: of ([1-9][0-9]{0,2}|[1-9][0-9]{0,8}(?:\+[1-9][0-9]{0,8})+))?"
+    r"(?: in ([1-9][0-9]{0,8}(?:\+[1-9][0-9]{0,8})*))?\)"
     r"|P\((sum|max|min)\)"
 )
 
 SAME_SPLITS = "the same blocks and units"
 """The requirement for axes that split one dimension."""
 
-Blocks = tuple[int, ...]
-"""The ratio of the sizes of a dimension's blocks, in lowest terms; empty for a single block."""
-
-
-class _Divisible(Protocol):
-    """A size that stands for several numbers, such as the range of a symbolic dimension."""
-
-    def part(self, pieces: int) -> _Divisible: ...
-
-
-_Size = TypeVar("_Size", bound=int | _Divisible | None)
+_Size = TypeVar("_Size", bound=int | Divisible | None)
 
 
 @dataclass(frozen=True)
@@ -66,14 +60,15 @@ class Placement:
     ``S(d of 3)`` and ``S(d of 4+1+1)`` split each of three blocks of the dimension: every rank has
     its piece of each, in order. The numbers are the ratio of the sizes of the blocks.
     ``S(d in 12)`` splits the dimension between twelve equal units: the parts of all ranks have as
-    many units, rounded up.
+    many units, rounded up. ``S(d of 3 in 12)`` does so in each block. In ``S(d of 8+1+1 in 8+1+1)``
+    the blocks of one unit are whole on every rank (:class:`Division`).
     """
 
     kind: Literal["S", "R", "P"]
     dim: int = -1
     reduction: Reduction | None = None
     blocks: Blocks = ()
-    units: int = 0
+    units: Units = ()
 
     @property
     def is_split(self) -> bool:
@@ -107,7 +102,8 @@ class Placement:
             return "R" if self.kind == "R" else f"P({self.reduction})"
         turned = "" if turn is None else f", {turn}"
         blocks = f" of {blocks_text(self.blocks)}" if self.blocks else ""
-        return f"S({self.dim}{turned}{blocks}{f' in {self.units}' if self.units else ''})"
+        units = f" in {units_text(self.units)}" if self.units else ""
+        return f"S({self.dim}{turned}{blocks}{units})"
 
     def __str__(self) -> str:
         return self.text()
@@ -127,11 +123,8 @@ _HASHES: dict[tuple[str, Reduction | None], int] = {
 
 
 @cache
-def split(dim: int, blocks: Blocks = (), units: int = 0) -> Placement:
-    """Return ``S(dim)``, ``S(dim of blocks)`` or ``S(dim in units)``.
-
-    ``blocks`` are in lowest terms.
-    """
+def split(dim: int, blocks: Blocks = (), units: Units = ()) -> Placement:
+    """Return ``S(dim)``, or ``S(dim of blocks in units)``; ``blocks`` are in lowest terms."""
     return Placement("S", dim=dim, blocks=blocks, units=units)
 
 
@@ -154,11 +147,31 @@ def read_blocks(text: str) -> Blocks:
     return ratio_of(sizes if len(sizes) > 1 else [1] * sizes[0])
 
 
+def units_text(units: Units) -> str:
+    """Return units as text: their number if all blocks have the same, else ``8+1+1``."""
+    return str(units[0]) if len(set(units)) == 1 else "+".join(map(str, units))
+
+
+def read_units(text: str, blocks: Blocks) -> Units:
+    """Return the units of ``blocks`` written as ``text``; inverse of :func:`units_text`.
+
+    Raises `UserError` for another number of units than blocks.
+    """
+    units, count = tuple(map(int, text.split("+"))), len(blocks) or 1
+    if len(units) not in (1, count):
+        raise UserError(f"expected units of {count} blocks, got: '{text}'")
+    return units * count if len(units) == 1 else units
+
+
 def _placement(match: re.Match[str]) -> Placement:
     """Return the placement of a match of the grammar, without its turn."""
     if match[1] is not None:
         blocks = read_blocks(match[3]) if match[3] else ()
-        return split(int(match[1]), blocks, int(match[4] or 0))
+        try:
+            units = read_units(match[4], blocks) if match[4] else ()
+        except UserError as error:
+            raise UserError(f"placement: {error}") from None
+        return split(int(match[1]), blocks, units)
     return partial(cast("Reduction", match[5])) if match[5] else REPLICATE
 
 
@@ -286,20 +299,13 @@ class Layout:
         own = self.split_of(dim)
         return () if own is None else own.blocks
 
-    def units(self, dim: int) -> int:
-        """Return the number of units of dimension ``dim``, 0 if it is not split between units."""
+    def units(self, dim: int) -> Units:
+        """Return the units of each block of dimension ``dim``; none if parts have any points."""
         own = self.split_of(dim)
-        return 0 if own is None else own.units
+        return () if own is None else own.units
 
-    def in_blocks(self, dim: int, blocks: Blocks) -> Layout:
-        """Return this layout with dimension ``dim``, if it is split, split in ``blocks``."""
-        return self._with_split(split(dim, blocks))
-
-    def in_units(self, dim: int, units: int) -> Layout:
-        """Return this layout with dimension ``dim``, if it is split, split between ``units``."""
-        return self._with_split(split(dim, units=units))
-
-    def _with_split(self, wanted: Placement) -> Layout:
+    def with_split(self, wanted: Placement) -> Layout:
+        """Return this layout with the dimension of ``wanted``, if it is split, split like it."""
         new = (wanted if own.dim == wanted.dim else own for own in self.placements)
         return Layout(tuple(new), self.turned)
 
@@ -349,18 +355,16 @@ class Layout:
         major = [axis for axis in self.axes_splitting(placement.dim) if axis not in axes]
         return layout.ordered([*major, *axes])
 
-    def can_split(self, dim: int, size: int, mesh: Mesh) -> bool:
-        """Return whether dimension ``dim`` of ``size`` splits into equal parts.
+    def division(self, dim: int, size: int, mesh: Mesh) -> Division:
+        """Return the division of dimension ``dim`` of ``size``."""
+        return Division(size, self.pieces(dim, mesh), self.blocks(dim), self.units(dim))
 
-        The last parts may be padded, within the limit of ``can_pad``. Blocks must each divide.
-        Units must divide ``size``, and the limit is on their number.
+    def can_split(self, dim: int, size: int, mesh: Mesh) -> bool:
+        """Return whether dimension ``dim`` of ``size`` splits into parts of the same size.
+
+        See :attr:`Division.fits`.
         """
-        pieces, blocks, units = self.pieces(dim, mesh), self.blocks(dim), self.units(dim)
-        if blocks:
-            return size % (sum(blocks) * pieces) == 0
-        if units and size % units:
-            return False
-        return (units or size) % pieces == 0 or can_pad(units or size, pieces)
+        return self.division(dim, size, mesh).fits
 
     def local_shape(self, shape: Sequence[_Size], mesh: Mesh) -> tuple[_Size, ...]:
         """Return the shape of one rank's part, with padding; ``None`` marks a symbolic size."""
@@ -368,61 +372,47 @@ class Layout:
         for extent, own in zip(mesh.shape, self.placements, strict=True):
             if own.kind == "S" and own.dim < len(local):
                 if own.units:
-                    local[own.dim] = self._part_size(own.dim, shape[own.dim], mesh)
+                    pieces = self.pieces(own.dim, mesh)
+                    local[own.dim] = part_size(shape[own.dim], pieces, own.blocks, own.units)
                 else:
-                    local[own.dim] = _part(local[own.dim], extent)
+                    local[own.dim] = part_size(local[own.dim], extent)
         return tuple(local)
 
-    def _part_size(self, dim: int, size: _Size, mesh: Mesh) -> int | _Divisible | None:
-        """Return the size of one rank's part of a dimension, with padding."""
-        pieces, units = self.pieces(dim, mesh), self.units(dim)
-        if units and isinstance(size, int):
-            return size // units * part_of(units, pieces)
-        return _part(size, pieces)
-
-    def local_boxes(self, shape: Sequence[int], mesh: Mesh, rank: int) -> tuple[Box, ...]:
+    def local_boxes(
+        self, shape: Sequence[int], mesh: Mesh, rank: int, *, once: bool = False
+    ) -> tuple[Box, ...]:
         """Return the boxes of the global tensor of ``shape`` that ``rank`` has, without padding.
 
-        There is one for each combination of the :meth:`local_runs` of the dimensions.
+        There is one for each combination of the runs of the dimensions: a dimension in blocks has a
+        run in each block, all others have one. Boxes at the end of a dimension may be smaller or
+        empty. With ``once``, units that several ranks have are empty except on the first.
         """
-        runs = self.local_runs(shape, mesh, rank)
-        if all(len(own) == 1 for own in runs):
-            whole = tuple(own[0] for own in runs)
-            return (Box(whole, tuple(slice(0, own.stop - own.start) for own in whole)),)
-        placed = [list(zip(own, _placed(own), strict=True)) for own in runs]
+        placed = []
+        for dim, size in enumerate(shape):
+            own = self.division(dim, size, mesh)
+            runs = own.runs(mesh.linear(rank, self.axes_splitting(dim)), once=once)
+            parts = zip(runs, own.starts, strict=True)
+            placed.append([(r, slice(at, at + r.stop - r.start)) for r, at in parts])
         return tuple(
             Box(tuple(whole for whole, _ in own), tuple(part for _, part in own))
             for own in itertools.product(*placed)
         )
 
     def local_runs(self, shape: Sequence[int], mesh: Mesh, rank: int) -> list[list[slice]]:
-        """Return the runs of indices of each dimension that ``rank`` has, without padding.
-
-        A dimension in blocks has a run in each block; all others have one. Parts at the end of a
-        dimension may be shorter or empty.
-        """
-        return [self._runs(dim, size, mesh, rank) for dim, size in enumerate(shape)]
-
-    def _runs(self, dim: int, size: int, mesh: Mesh, rank: int) -> list[slice]:
-        axes, blocks = self.axes_splitting(dim), self.blocks(dim) or (1,)
-        found, start, each = [], 0, size // sum(blocks)
-        for block in blocks:
-            stop = start + block * each
-            step = self._part_size(dim, stop - start, mesh)
-            assert isinstance(step, int)
-            first = min(start + step * mesh.linear(rank, axes), stop)
-            found.append(slice(first, min(first + step, stop)))
-            start = stop
-        return found
+        """Return the runs of indices of each dimension that ``rank`` has, without padding."""
+        return [
+            self.division(dim, size, mesh).runs(mesh.linear(rank, self.axes_splitting(dim)))
+            for dim, size in enumerate(shape)
+        ]
 
     def padded_dims(self, shape: Sequence[object], mesh: Mesh) -> tuple[int, ...]:
-        """Return the dimensions of a tensor of ``shape`` with padding in their last parts."""
+        """Return the dimensions of a tensor of ``shape`` with padding or copies in their parts."""
         sizes = enumerate(shape)
         return tuple(d for d, n in sizes if isinstance(n, int) and self._pads(d, n, mesh))
 
     def _pads(self, dim: int, size: int, mesh: Mesh) -> bool:
-        units = self.units(dim) or size
-        return units % self.pieces(dim, mesh) != 0 or (units != 0 and size % units != 0)
+        own = self.division(dim, size, mesh)
+        return not (own.fits and own.is_even) if own.units else size % own.pieces != 0
 
     def __str__(self) -> str:
         return "[" + ", ".join(self.texts) + "]"
@@ -433,15 +423,3 @@ class Layout:
     @cached_property
     def _hash(self) -> int:
         return hash((self.placements, self.turned)) if self.turned else hash(self.placements)
-
-
-def _placed(runs: Sequence[slice]) -> list[slice]:
-    """Return the slices of ``runs`` in a part that has them in sequence."""
-    ends = [0, *itertools.accumulate(run.stop - run.start for run in runs)]
-    return [slice(*pair) for pair in itertools.pairwise(ends)]
-
-
-def _part(size: int | _Divisible | None, pieces: int) -> int | _Divisible | None:
-    if isinstance(size, int):
-        return part_of(size, pieces)
-    return None if size is None else size.part(pieces)

@@ -44,6 +44,10 @@ class Mesh:
         """Return the number of ranks in a group over ``axes``."""
         return math.prod(self.shape[axis] for axis in axes)
 
+    def extents(self, axes: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the number of ranks along each of ``axes``."""
+        return tuple(self.shape[axis] for axis in axes)
+
     def linear(self, rank: int, axes: tuple[int, ...]) -> int:
         """Return the position of ``rank`` within its group over ``axes``, major first."""
         coordinates, position = self.coordinates(rank), 0

@@ -2,7 +2,7 @@
 
 A rank's mesh coordinates are its row-major position in the mesh. Parts are equal. If an axis nearly
 divides a dimension, each part is rounded up and the last parts end with padding. A part of a
-dimension in blocks has a piece of every block.
+dimension in blocks has a piece of every block, each with its own padding, or a copy of a block.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tensoropt.runtime.layout.layout import REPLICATE, Box, Layout, blocks_text
+from tensoropt.runtime.layout.layout import REPLICATE, Box, Layout, blocks_text, units_text
 from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError
@@ -28,8 +28,8 @@ COMBINERS = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 class MeshLayout:
     """The layout of a tensor on a mesh.
 
-    ``padded`` has (dimension, global size) of each dimension with padding: parts are equal, and
-    positions from the global size on are unused.
+    ``padded`` has (dimension, global size) of each dimension with padding or copies: the sizes of
+    the parts do not add up to it.
     """
 
     mesh: Mesh
@@ -86,7 +86,7 @@ class MeshLayout:
                 units = self.layout.units(dim)
                 raise UserError(
                     f"dimension {dim} does not divide into {self.pieces(dim)} parts"
-                    f"{f' of {units} units' if units else ''}, got: {shape[dim]}"
+                    f"{f' of {units_text(units)} units' if units else ''}, got: {shape[dim]}"
                 )
         for dim in {own.dim for own in self.layout.placements if own.blocks}:
             size = shape[dim]
@@ -96,12 +96,13 @@ class MeshLayout:
                     f"{blocks_text(self.layout.blocks(dim))}, got: {size}"
                 )
 
-    def boxes(self, shape: Sequence[int], rank: int) -> tuple[Box, ...]:
+    def boxes(self, shape: Sequence[int], rank: int, *, once: bool = False) -> tuple[Box, ...]:
         """Return the boxes of a global array of ``shape`` in the rank's part, without padding.
 
-        There is one unless a dimension is split in blocks.
+        There is one unless a dimension is split in blocks. With ``once``, units that several ranks
+        have are empty except on the first.
         """
-        return _boxes(self, tuple(shape), rank)
+        return _boxes(self, tuple(shape), rank, once)
 
     def bounds(self, shape: Sequence[int], rank: int) -> tuple[slice, ...]:
         """Return the rank's part as slices of a global array of ``shape``, without padding.
@@ -125,10 +126,14 @@ class MeshLayout:
         return np.ascontiguousarray(part).reshape(part.shape)
 
     def real(self, part: Array, shape: Sequence[int], rank: int) -> Array:
-        """Return a view of the rank's part of a tensor of ``shape`` without its padding."""
-        if not self.padded:
-            return part
-        return part[tuple(map(slice, _real_shape(self.boxes(shape, rank))))]
+        """Return the rank's part of a tensor of ``shape`` without its padding.
+
+        It is a view unless blocks have padding: zeros take the place of padding between them.
+        """
+        boxes = self.boxes(shape, rank)
+        if not self.padded or len(boxes) == 1:
+            return part[boxes[0].part] if self.padded else part
+        return _assembled(boxes, [part[box.part] for box in boxes])
 
     def put(self, whole: Array, part: Array, rank: int) -> None:
         """Write the rank's part, without its padding, into ``whole``."""
@@ -137,6 +142,8 @@ class MeshLayout:
 
     def part_of(self, array: Array, rank: int) -> Array:
         """Return the rank's part of a global array, without padding: a view unless it has blocks.
+
+        Padding between blocks is zeros.
 
         Raises `UserError` for a partial layout.
         """
@@ -150,16 +157,14 @@ class MeshLayout:
     def read_part(self, source: Any, shape: Sequence[int], rank: int) -> Array:
         """Return the rank's part of ``source``, of ``shape`` with a dimension, without padding.
 
-        ``source`` is an array, or a tensor of a file that returns the arrays of slices.
+        ``source`` is an array, or a tensor of a file that returns the arrays of slices. Padding
+        between blocks is zeros.
         """
         boxes = self.boxes(shape, rank)
-        first: Array = source[boxes[0].whole]
         if len(boxes) == 1:
-            return first
-        part = np.empty(_real_shape(boxes), first.dtype)
-        for box in boxes:
-            part[box.part] = source[box.whole]
-        return part
+            only: Array = source[boxes[0].whole]
+            return only
+        return _assembled(boxes, (source[box.whole] for box in boxes))
 
     @property
     def copies(self) -> int:
@@ -173,15 +178,20 @@ class MeshLayout:
 
 
 @lru_cache(maxsize=4096)
-def _boxes(layout: MeshLayout, shape: tuple[int, ...], rank: int) -> tuple[Box, ...]:
+def _boxes(layout: MeshLayout, shape: tuple[int, ...], rank: int, once: bool) -> tuple[Box, ...]:
     """Return `MeshLayout.boxes`, cached: the ranks of a session call it in every run."""
     layout.check(shape)
-    return layout.layout.local_boxes(shape, layout.mesh, rank)
+    return layout.layout.local_boxes(shape, layout.mesh, rank, once=once)
 
 
-def _real_shape(boxes: Sequence[Box]) -> tuple[int, ...]:
-    """Return the shape of a part without its padding."""
-    return tuple(own.stop for own in boxes[-1].part)  # boxes are in order
+def _assembled(boxes: Sequence[Box], arrays: Iterable[Array]) -> Array:
+    """Return a part of several boxes without the padding at its end."""
+    part = np.empty(0)
+    for number, (box, array) in enumerate(zip(boxes, arrays, strict=True)):
+        if not number:  # boxes are in order
+            part = np.zeros([own.stop for own in boxes[-1].part], array.dtype)
+        part[box.part] = array
+    return part
 
 
 def parse_layout(texts: Sequence[str], mesh: Sequence[int]) -> MeshLayout:
@@ -213,7 +223,7 @@ def assemble(parts: Iterable[tuple[int, Array]], layout: MeshLayout) -> Array:
         if whole is None:
             whole = np.empty(layout.global_shape(part.shape), part.dtype)
         reduction = _pending(layout, rank)
-        for box in layout.boxes(whole.shape, rank):
+        for box in layout.boxes(whole.shape, rank, once=True):
             own = part[box.part]
             whole[box.whole] = COMBINERS[reduction](whole[box.whole], own) if reduction else own
     assert whole is not None

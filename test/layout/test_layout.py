@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from tensoropt.compiler.layout.layouts import describe_misfit, fits, reordered
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.runtime.layout import layout as layouts
-from tensoropt.runtime.layout.layout import Layout, Placement
+from tensoropt.runtime.layout.division import Division
+from tensoropt.runtime.layout.layout import Layout, Placement, ratio_of, split
 from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.layout.padding import can_pad
 from tensoropt.runtime.plan import plan
@@ -26,6 +27,8 @@ TEXTS = [
     "S(12)",
     "S(2 of 4+1+1)",
     "S(3 in 12)",
+    "S(4 of 3 in 12)",
+    "S(5 of 8+1+1 in 8+1+1)",
     "P(sum)",
     "P(max)",
     "P(min)",
@@ -43,7 +46,7 @@ def test_text_round_trips(texts: list[str]) -> None:
 
 _WRONG = [
     *("", "s(0)", "S()", "S(-1)", "S(00)", "P", "P(prod)", "R "),
-    *("S(0 of)", "S(0 of 0)", "S(0 of 1+0)", "S(0 of 1000)"),
+    *("S(0 of)", "S(0 of 0)", "S(0 of 1+0)", "S(0 of 1000)", "S(0 in 3 of 3)"),
 ]
 
 
@@ -93,6 +96,58 @@ def test_axes_of_one_dimension_agree_about_its_blocks() -> None:
         Layout.parse(["S(0 of 3)", "S(0)"])
 
 
+def test_units_are_of_each_block() -> None:
+    with pytest.raises(UserError, match="placement: expected units of 2 blocks, got: '1\\+1\\+1'"):
+        Placement.parse("S(0 of 2 in 1+1+1)")
+
+
+def test_ranks_have_copies_of_blocks_of_few_units() -> None:
+    mesh, layout = Mesh((2, 2)), Layout.parse(["S(0 of 4+1+1 in 8+2+1)"] * 2)
+    assert layout.local_shape((48,), mesh) == (8 + 4 + 8,)
+    runs = [layout.local_runs((48,), mesh, rank)[0][1:] for rank in range(4)]
+    assert runs == [[slice(*ends), slice(40, 48)] for ends in [(32, 36)] * 2 + [(36, 40)] * 2]
+    once = [layout.local_boxes((48,), mesh, rank, once=True)[1:] for rank in range(4)]
+    sizes = [[box.whole[0].stop - box.whole[0].start for box in own] for own in once]
+    assert sizes == [[4, 8], [0, 0], [4, 0], [0, 0]]
+
+
+def test_blocks_have_padding_of_their_own() -> None:
+    mesh, layout = Mesh((2,)), Layout.parse(["S(0 of 2 in 5)"])
+    assert layout.local_shape((10,), mesh) == (6,)
+    first, last = (layout.local_boxes((10,), mesh, rank) for rank in range(2))
+    assert [box.part[0] for box in first] == [slice(0, 3), slice(3, 6)]
+    assert [box.part[0] for box in last] == [slice(0, 2), slice(3, 5)]
+    assert layout.padded_dims((10,), mesh) == (0,)
+
+
+@st.composite
+def divisions(draw: st.DrawFn) -> Division:
+    """A division that fits, of one to three blocks with units."""
+    pieces, point = draw(st.integers(1, 12)), draw(st.integers(1, 3))
+    units = tuple(draw(st.lists(st.integers(1, 12), min_size=2, max_size=3)))
+    sizes = [draw(st.integers(1, 3)) * own for own in units]
+    division = Division(sum(sizes) * point, pieces, ratio_of(sizes), units)
+    assume(division.fits)
+    return division
+
+
+@given(divisions())
+def test_pieces_of_units_have_every_index_once(division: Division) -> None:
+    owners, held = np.zeros(division.size, int), np.zeros(division.size, int)
+    for piece in range(division.pieces):
+        first, every = division.runs(piece, once=True), division.runs(piece)
+        for own, run, share in zip(first, every, division.shares, strict=True):
+            owners[own] += 1
+            held[run] += 1
+            assert (
+                own.stop - own.start in (0, run.stop - run.start) and run.stop - run.start <= share
+            )
+    assert (owners == 1).all() and (held >= 1).all()
+    order, places = division.order(), division.places()
+    assert len(order) == division.pieces * division.part
+    assert [order[place] for place in places] == [*range(division.size)]
+
+
 def test_every_rank_has_a_piece_of_every_block() -> None:
     mesh, layout = Mesh((2,)), Layout.parse(["S(1 of 4+1+1)"])
     (own,) = layout.local_runs((1, 12), mesh, 1)[1:]
@@ -120,13 +175,13 @@ def cut_tensors(draw: st.DrawFn) -> tuple[Mesh, Layout, tuple[int, ...]]:
     texts = st.sampled_from(["R", *(f"S({dim})" for dim in range(rank))])
     layout = Layout.parse([draw(texts) for _ in mesh.axes])
     for dim in range(rank):
-        layout = layout.in_blocks(dim, draw(st.sampled_from([(), (1, 1), (2, 1, 1)])))
+        layout = layout.with_split(split(dim, draw(st.sampled_from([(), (1, 1), (2, 1, 1)]))))
         if not layout.blocks(dim):
-            layout = layout.in_units(dim, draw(st.sampled_from([0, 5, 12])))
+            layout = layout.with_split(split(dim, (), draw(st.sampled_from([(), (5,), (12,)]))))
     layout = draw(st.sampled_from([layout, *reordered(layout, mesh)]))
     least = [layout.pieces(dim, mesh) * (sum(layout.blocks(dim)) or 1) for dim in range(rank)]
     for dim in range(rank):
-        if units := layout.units(dim):
+        if units := sum(layout.units(dim)):
             assume(
                 units % layout.pieces(dim, mesh) == 0 or can_pad(units, layout.pieces(dim, mesh))
             )

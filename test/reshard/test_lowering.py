@@ -52,7 +52,7 @@ def _module(mesh: Mesh, layouts: list[Layout], device: str) -> ir.Module:
 @pytest.mark.parametrize("device", ["cpu", "h200"])
 @pytest.mark.parametrize("mesh", [Mesh((2, 2)), Mesh((4, 2)), Mesh((2, 2, 2))], ids=str)
 def test_a_tensor_that_moves_is_still_itself(mesh: Mesh, device: str) -> None:
-    others = splits("S(0 of 2)", "S(1 of 3)", "S(1 of 2+1)", "S(1 in 3)")
+    others = splits("S(0 of 2)", "S(1 of 3)", "S(1 of 2+1)", "S(1 in 3)", "S(1 of 4+1+1 in 4+1+1)")
     every = [x for x in layouts_of_rank(2, mesh, ("sum",), others) if fits(x, SHAPE, mesh)]
     layouts = [*random.Random(0).sample(every, min(len(every), 40)), Layout.replicated(mesh)]
     module = _module(mesh, layouts, device)

@@ -27,11 +27,11 @@ from tensoropt.compiler.reshard.steps import (
     steps_from,
 )
 from tensoropt.compiler.sharding.proof.parts import combine, cut
-from tensoropt.runtime.layout.layout import Layout, Reduction
+from tensoropt.runtime.layout.layout import Layout, Placement, Reduction
 from tensoropt.runtime.layout.mesh import Mesh
 
 ALL: tuple[Reduction, ...] = ("sum", "max", "min")
-SHAPES = ((2,), (4,), (2, 2), (2, 3), (2, 4), (2, 2, 2), (1, 4), (2, 1, 2, 2, 2))
+SHAPES = ((2,), (4,), (2, 2), (2, 3), (2, 4), (2, 2, 2), (5,), (1, 4), (2, 1, 2, 2, 2))
 MESHES = [Mesh(shape) for shape in SHAPES]
 RESHARDERS = {
     (mesh, name): Resharder(mesh, load_device(name)) for mesh in MESHES for name in ("cpu", "h200")
@@ -49,9 +49,11 @@ def layouts_for(
 def moves(draw: st.DrawFn) -> tuple[Resharder, tuple[int, ...], Layout, Layout]:
     mesh = draw(st.sampled_from(MESHES))
     resharder = RESHARDERS[mesh, draw(st.sampled_from(["cpu", "h200"]))]
-    sizes = st.sampled_from([1, 2, 3, 4, 6, 8, 16, 63])  # of 63, the parts on 2 and 4 have padding
+    sizes = st.sampled_from(
+        [1, 2, 3, 4, 6, 8, 12, 16, 63]
+    )  # of 63, the parts on 2 and 4 have padding
     shape = tuple(draw(st.lists(sizes, max_size=3)))
-    ways = st.sampled_from(["of 2", "of 2+1", "in 3", "in 7"])
+    ways = st.sampled_from(["of 2", "of 2+1", "in 3", "in 7", "of 4+1+1 in 4+1+1", "of 3 in 7"])
     others = splits(*(f"S({dim} {draw(ways)})" for dim in range(len(shape))))
     layouts = st.sampled_from(layouts_for(shape, mesh, others))
     return resharder, shape, draw(layouts), draw(layouts)
@@ -68,7 +70,7 @@ def test_every_path_arrives(
     parts, layout = cut(array, src, mesh, rng), src
     for step in resharder.path(shape, 8, src, dst).steps:
         assert step.src == layout
-        parts = run_step(step, [padded(part, step, shape, mesh) for part in parts], mesh)
+        parts = run_step(step, [padded(part, step, shape, mesh) for part in parts], shape, mesh)
         layout = step.dst
         local = layout.local_shape(shape, mesh)
         parts = [part[tuple(map(slice, local))] for part in parts]  # no more padding than it has
@@ -81,6 +83,7 @@ def test_every_path_arrives(
 def padded(part: Any, step: ReshardStep, shape: tuple[int, ...], mesh: Mesh) -> Any:
     """Return a part with what makes the cuts of a step even behind it, some number."""
     new = set(step.dst.padded_dims(shape, mesh)) - set(step.src.padded_dims(shape, mesh))
+    new = {dim for dim in new if not step.dst.blocks(dim)}
     local = step.dst.local_shape(shape, mesh)
     sizes = {dim: step.dst.pieces(dim, mesh) * (local[dim] or 0) for dim in new}
     behind = [(0, sizes.get(dim, size) - size) for dim, size in enumerate(part.shape)]
@@ -95,8 +98,18 @@ def step_bytes(step: ReshardStep, shape: tuple[int, ...], mesh: Mesh) -> list[in
     """Return the bytes of a part before a step, with what is padded, with what padding is left, and
     after it."""
     before, after = (local_bytes(layout, shape, mesh) for layout in (step.src, step.dst))
-    return [before, _whole_bytes(before, step.src, step.dst, shape, mesh),
-            _whole_bytes(after, step.dst, step.src, shape, mesh), after]  # fmt: skip
+    read = _whole_bytes(before, step.src, step.dst, shape, mesh)
+    made = _whole_bytes(after, step.dst, step.src, shape, mesh)
+    return [before, before if _picks(step) else read, made, after]
+
+
+def _picks(step: ReshardStep) -> bool:
+    """Say whether a step slices blocks in units, with their padding and copies."""
+    return step.kind == "all_slice" and _is_joint(step.dst.placements[step.axes[0]])
+
+
+def _is_joint(placement: Placement) -> bool:
+    return bool(placement.blocks and placement.units)
 
 
 def _whole_bytes(size: int, own: Layout, other: Layout, shape: tuple[int, ...], mesh: Mesh) -> int:
@@ -115,6 +128,10 @@ def nests(step: ReshardStep, shape: tuple[int, ...], mesh: Mesh) -> bool:
         parts = [end.local_shape(shape, mesh)[dim] or 0 for end in ends]
         if 1 not in pieces and parts[0] * pieces[0] != parts[1] * pieces[1]:
             return False
+        splits = (end.split_of(dim) for end in ends)
+        joint = any(own is not None and _is_joint(own) for own in splits)
+        if joint and 1 not in pieces and pieces[0] != pieces[1]:
+            return False
     return True
 
 
@@ -122,10 +139,8 @@ def step_time_s(step: ReshardStep, shape: tuple[int, ...], resharder: Resharder)
     """Return the time of a step, written out a second time."""
     mesh, device = resharder.mesh, resharder.device
     before, read, made, after = step_bytes(step, shape, mesh)
-    pairs = ((before, read), (made, after))
-    copied = [max(pair) for pair in pairs if pair[0] != pair[1]]
-    copied += [read] if step.arranged_dim is not None else []
-    copied += [made] if step.restored_dim is not None else []
+    copied = [read] if step.arranged_dim is not None or read != before else []
+    copied += [made] if step.restored_dim is not None or made != after else []
     time_s = sum(
         device.launch_overhead_s + 2 * size / device.memory_bandwidth_bytes_per_s for size in copied
     )
@@ -168,6 +183,8 @@ def by_relaxation(
         (Mesh((2, 2)), (63, 24), {}),
         (Mesh((2, 3)), (768, 35), splits("S(0 in 12)", "S(1 in 7)")),
         (Mesh((2, 2)), (24, 6144), splits("S(0 of 2)", "S(1 of 4+1+1)")),
+        (Mesh((2, 2)), (24, 1280), splits("S(0 of 3 in 7)", "S(1 of 8+1+1 in 8+1+1)")),
+        (Mesh((5,)), (36, 8), splits("S(0 of 3 in 12)")),
     ],
     ids=str,
 )
@@ -193,9 +210,9 @@ def _held(step: ReshardStep, before: int, read: int, made: int, after: int) -> I
         yield 2 * read
     if step.restored_dim is not None:
         yield 2 * made
-    if read != before:
+    if read != before and step.arranged_dim is None:
         yield before + read
-    if made != after:
+    if made != after and step.restored_dim is None:
         yield made + after
 
 

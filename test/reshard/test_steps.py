@@ -34,7 +34,7 @@ KINDS: dict[str, str] = {
 def is_right(step: ReshardStep, mesh: Mesh, shape: tuple[int, ...]) -> bool:
     """Run the step on a tensor of distinct values; say whether it arrives as ``step.dst``."""
     array = np.arange(int(np.prod(shape))).reshape(shape)
-    parts = run_step(step, cut(array, step.src, mesh, np.random.default_rng(0)), mesh)
+    parts = run_step(step, cut(array, step.src, mesh, np.random.default_rng(0)), shape, mesh)
     if parts[0].shape != step.dst.local_shape(shape, mesh):
         return False
     try:

@@ -16,7 +16,7 @@ from tensoropt.compiler.cost.compute import local_bytes
 from tensoropt.compiler.cost.memory import record_lifetimes
 from tensoropt.compiler.layout import sizes
 from tensoropt.compiler.layout.layouts import fits
-from tensoropt.compiler.layout.rule import Factor, Rule, Sections, Strategy
+from tensoropt.compiler.layout.rule import Rule, Sections, Strategy
 from tensoropt.compiler.layout.rule_text import name_factors
 from tensoropt.compiler.layout.sizes import Open
 from tensoropt.compiler.program import options
@@ -168,7 +168,7 @@ def _few_units(info: OpInfo, rule: Rule) -> Counts:
     numbers = (n for n in range(len(rule.factors)) if takes_units(info, rule, n))
     sizes = ((n, rule.factors[n].size) for n in numbers)
     return tuple(
-        (n, next(units for units in (3, 5, 7, 1) if size % units == 0))
+        (n, (next(units for units in (3, 5, 7, 1) if size % units == 0),))
         for n, size in sizes
         if isinstance(size, int)
     )
@@ -288,13 +288,19 @@ class _Trial:
 
     def pads(self, strategy: Strategy) -> bool:
         """Say whether a factor has padding."""
-        pieces = [self.mesh.extent(strategy.axes_of(n)) for n in range(len(self.rule.factors))]
-        return any(map(Factor.has_padding, self.rule.factors, pieces))
+        return any(
+            factor.has_padding(self.mesh.extents(strategy.axes_of(number)))
+            for number, factor in enumerate(self.rule.factors)
+        )
 
     def has_units(self, strategy: Strategy) -> bool:
-        """Say whether the parts of a factor have whole units."""
-        pieces = [self.mesh.extent(strategy.axes_of(n)) for n in range(len(self.rule.factors))]
-        return any(map(Factor.is_in_units, self.rule.factors, pieces))
+        """Say whether the parts of a factor, or of a dimension, have whole units."""
+        if any(layout.has_units for layout in (*strategy.operands, *strategy.results)):
+            return True
+        return any(
+            self.rule.is_in_units(number, self.mesh.extents(strategy.axes_of(number)))
+            for number in range(len(self.rule.factors))
+        )
 
     def _build_whole(self) -> tuple[ir.Operation, list[Array | None]]:
         case = self.case

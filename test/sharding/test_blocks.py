@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sharding.harness import Array, Case, normal, offered
+from sharding.harness import Array, Case, check, normal, offered
 from sharding.test_runtime_attention import grouped, merged
 
 from tensoropt.compiler.layout.rule import Sections
+from tensoropt.compiler.sharding.rule.units import Counts
+from tensoropt.runtime.layout.layout import blocks_text, ratio_of, units_text
 
 MESHES = [(2,), (2, 2)]
 
@@ -104,6 +106,119 @@ def test_products_pass_blocks_on() -> None:
     assert in_blocks(case, columns) == {"R S(1 of 3) -> S(1 of 3)"}
     rows = ((0, 1, (2, 1)), (1, 0, (2, 1)))
     assert in_blocks(case, rows) == {"S(1 of 2+1) S(0 of 2+1) -> P(sum)"}
+
+
+def in_units(case: Case, blocks: Sections, units: Counts, mesh: tuple[int, ...]) -> set[str]:
+    """Check a case with dimensions in ``blocks`` and units; return its strategies in units."""
+    found = check(replace(case, blocks=blocks, units=units), mesh, opens=False).offered
+    return {text for text in found if " in " in text}
+
+
+_ONE_KEY = (8, 1, 1)
+"""Units of queries, keys and values with a single head of keys: whole on every rank."""
+
+
+@pytest.mark.parametrize("mesh", [(2,), (4,), (2, 2)])
+def test_split_cuts_blocks_that_are_whole_on_every_rank(mesh: tuple[int, ...]) -> None:
+    case = Case("Split", [normal(4, 40), ints(32, 4, 4)], {"axis": 1}, results=(True,) * 3)
+    found = in_units(case, ((0, 1, _ONE_KEY),), ((1, _ONE_KEY),), mesh)
+    every = [",".join([text] * len(mesh)) for text in ("S(1 of 8+1+1 in 8+1+1)", "R", "S(1)")]
+    assert "{0} {1} -> {2} {1} {1}".format(*every) in found
+    assert found if len(mesh) > 1 else len(found) == 1
+
+
+def test_split_cuts_blocks_that_some_ranks_have_whole() -> None:
+    """Two heads of keys on four ranks: each on two."""
+    case = Case("Split", [normal(4, 48), ints(32, 8, 8)], {"axis": 1}, results=(True,) * 3)
+    blocks, units = ((0, 1, (4, 1, 1)),), ((1, (8, 2, 2)),)
+    both = ",".join(["S(1 of 4+1+1 in 8+2+2)"] * 2)
+    assert in_units(case, blocks, units, (2, 2)) == {f"{both} R,R -> S(1),S(1) S(1),R S(1),R"}
+    assert not in_units(case, blocks, units, (4,))
+
+
+@pytest.mark.parametrize("mesh", [(2,), (2, 2)])
+def test_blocks_with_padding_are_cut_and_joined(mesh: tuple[int, ...]) -> None:
+    """Seven heads in each of three blocks."""
+    units = ((1, (7, 7, 7)),)
+    case = Case("Split", [normal(4, 42), ints(14, 14, 14)], {"axis": 1}, results=(True,) * 3)
+    found = in_units(case, ((0, 1, (1, 1, 1)),), units, mesh)
+    every = [",".join([text] * len(mesh)) for text in ("S(1 of 3 in 7)", "R", "S(1 in 7)")]
+    assert "{0} {1} -> {2} {2} {2}".format(*every) in found
+    case = Case("Concat", [normal(4, 14), normal(4, 14), normal(4, 14)], {"axis": 1})
+    found = in_units(case, ((3, 1, (1, 1, 1)),), units, mesh)
+    assert "{2} {2} {2} -> {0}".format(*every) in found
+
+
+@pytest.mark.parametrize(("first", "size", "result"), [(0, 32, "S(1)"), (32, 4, "R"), (36, 4, "R")])
+def test_slice_takes_blocks_that_are_whole_on_every_rank(
+    first: int, size: int, result: str
+) -> None:
+    bounds = [ints(first), ints(first + size), ints(1)]
+    case = Case("Slice", [normal(4, 40), *bounds], literals=frozenset((1, 2, 3)))
+    found = in_units(case, ((0, 1, _ONE_KEY),), ((2, _ONE_KEY),), (4,))
+    assert found == {f"S(1 of 8+1+1 in 8+1+1) R R R -> {result}"}
+
+
+def test_slice_takes_several_blocks_in_units() -> None:
+    bounds = [ints(32), ints(40), ints(1)]
+    case = Case("Slice", [normal(4, 40), *bounds], literals=frozenset((1, 2, 3)))
+    blocks = ((0, 1, _ONE_KEY), (4, 1, (1, 1)))
+    found = in_units(case, blocks, ((2, _ONE_KEY),), (4,))
+    assert found == {"S(1 of 8+1+1 in 8+1+1) R R R -> R"}
+    bounds = [ints(14), ints(42), ints(1)]
+    case = Case("Slice", [normal(4, 42), *bounds], literals=frozenset((1, 2, 3)))
+    blocks = ((0, 1, (1, 1, 1)), (4, 1, (1, 1)))
+    found = in_units(case, blocks, ((2, (7, 7, 7)),), (2,))
+    assert found == {"S(1 of 3 in 7) R R R -> S(1 of 2 in 7)"}
+
+
+@pytest.mark.parametrize("mesh", [(4,), (2, 2)])
+@pytest.mark.parametrize("index", [-2, 9])
+def test_a_single_head_is_picked_from_any_rank(index: int, mesh: tuple[int, ...]) -> None:
+    case = Case("GatherND", [normal(10, 3, 4), np.array([[index]])], literals=frozenset((1,)))
+    found = in_units(case, ((0, 0, _ONE_KEY),), ((3, _ONE_KEY),), mesh)
+    every = [",".join([text] * len(mesh)) for text in ("S(0 of 8+1+1 in 8+1+1)", "R")]
+    assert "{0} {1} -> {1}".format(*every) in found
+
+
+@pytest.mark.parametrize(
+    ("blocks", "units", "mesh"),
+    [((8, 1, 1), (8, 1, 1), (4,)), ((8, 1, 1), (8, 1, 1), (2, 2)), ((1, 1, 1), (5, 5, 5), (2,))],
+)
+def test_products_and_reshapes_pass_units_of_blocks_on(
+    blocks: tuple[int, ...], units: tuple[int, ...], mesh: tuple[int, ...]
+) -> None:
+    heads, own = sum(units), f"of {blocks_text(blocks)} in {units_text(units)}"
+    split, whole = (",".join([text] * len(mesh)) for text in (f"S(1 {own})", "R"))
+    case = Case("MatMul", [normal(4, 6), normal(6, 4 * heads)])
+    columns = ((1, 1, blocks), (2, 1, blocks))
+    assert f"{whole} {split} -> {split}" in in_units(case, columns, ((2, units),), mesh)
+    rows = Case("MatMul", [normal(4, 4 * heads), normal(4 * heads, 6)])
+    assert not in_units(rows, ((0, 1, blocks), (1, 0, blocks)), ((1, units),), mesh)
+    case = Case("Reshape", [normal(2, 4 * heads), ints(2, heads, 4)], literals=frozenset((1,)))
+    found = in_units(case, ((0, 1, blocks), (2, 1, blocks)), ((1, units),), mesh)
+    assert f"{split} {whole} -> {split}" in found
+    case = Case("Transpose", [normal(2, heads, 4)], {"perm": [2, 1, 0]})
+    assert f"{split} -> {split}" in in_units(
+        case, ((0, 1, blocks), (1, 1, blocks)), ((1, units),), mesh
+    )
+
+
+@pytest.mark.parametrize(
+    ("keys", "mesh", "layout"),
+    [
+        (1, (2,), "S(2 of 4+1+1 in 4+1+1)"),
+        (1, (4,), "S(2 of 4+1+1 in 4+1+1)"),
+        (2, (2, 2), ",".join(["S(2 of 2+1+1 in 4+2+2)"] * 2)),
+    ],
+)
+def test_ranks_that_share_packed_keys_each_have_them(
+    keys: int, mesh: tuple[int, ...], layout: str
+) -> None:
+    case = grouped((4, keys), packed=True, rotary=True)
+    blocks = ratio_of([4, keys, keys])
+    found = in_units(case, ((0, 2, blocks),), ((1, (4, keys, keys)),), mesh)
+    assert any(text.startswith(layout) for text in found)
 
 
 def test_blocks_that_do_not_divide_are_split_as_one() -> None:

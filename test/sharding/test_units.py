@@ -14,18 +14,19 @@ from tensoropt.compiler.layout.sizes import is_worth_units
 from tensoropt.compiler.pipeline import driver
 from tensoropt.dialects import onnx as views
 from tensoropt.dialects.topt import keys
+from tensoropt.runtime.layout.layout import units_text
 
 APART = Case(
     "Reshape",
     [normal(2, 3, 20), np.array([2, 3, 5, 4])],
     literals=frozenset([1]),
-    units=((2, 5),),
+    units=((2, (5,)),),
 )
 JOINED = Case(
     "Reshape",
     [normal(6, 3, 4), np.array([18, 4])],
     literals=frozenset([1]),
-    units=((0, 6),),
+    units=((0, (6,)),),
 )
 
 
@@ -46,8 +47,8 @@ def test_without_units_merged_dimensions_have_no_padding() -> None:
 
 @pytest.mark.parametrize("mesh", [(2,), (2, 3)])
 def test_columns_and_rows_of_a_product_have_whole_units(mesh: tuple[int, ...]) -> None:
-    columns = Case("MatMul", [normal(4, 6), normal(6, 20)], units=((2, 5),))
-    rows = Case("MatMul", [normal(4, 20), normal(20, 6)], units=((0, 5),))
+    columns = Case("MatMul", [normal(4, 6), normal(6, 20)], units=((2, (5,)),))
+    rows = Case("MatMul", [normal(4, 20), normal(20, 6)], units=((0, (5,)),))
     first = ",".join(["S(1 in 5)", *["R"] * (len(mesh) - 1)])
     whole = ",".join(["R"] * len(mesh))
     found = check(columns, mesh).offered
@@ -58,12 +59,12 @@ def test_columns_and_rows_of_a_product_have_whole_units(mesh: tuple[int, ...]) -
 
 
 def test_axes_share_units() -> None:
-    case = Case("Relu", [normal(2, 22)], units=((1, 11),))
+    case = Case("Relu", [normal(2, 22)], units=((1, (11,)),))
     assert "S(1 in 11),S(1 in 11) -> S(1 in 11),S(1 in 11)" in check(case, (2, 2)).offered
 
 
 def test_units_that_divide_are_not_mentioned() -> None:
-    case = Case("Relu", [normal(2, 24)], units=((1, 6),))
+    case = Case("Relu", [normal(2, 24)], units=((1, (6,)),))
     assert check(case, (3,)).offered == {"R -> R", "S(1) -> S(1)"}
 
 
@@ -72,13 +73,13 @@ def test_attention_with_packed_heads_has_any_heads(mesh: tuple[int, ...]) -> Non
     """Five heads of keys, and ten of queries."""
     heads = {"q_num_heads": 10, "kv_num_heads": 5}
     operands = [normal(2, 3, 40), normal(2, 4, 20, seed=1), normal(2, 4, 20, seed=2)]
-    case = Case("Attention", operands, heads, 23, units=((1, 5),))
+    case = Case("Attention", operands, heads, 23, units=((1, (5,)),))
     wanted = "S(2 in 5) S(2 in 5) S(2 in 5) -> S(2 in 5)"
     assert wanted in check(case, mesh).offered
 
 
 @pytest.mark.parametrize(
-    ("units", "pieces", "wanted"),
+    ("units", "ranks", "wanted"),
     [
         (5, 2, True),
         (12, 5, True),
@@ -91,8 +92,30 @@ def test_attention_with_packed_heads_has_any_heads(mesh: tuple[int, ...]) -> Non
         (8, 6, False),  # more than a quarter
     ],
 )
-def test_few_units_may_be_padding(units: int, pieces: int, wanted: bool) -> None:
-    assert is_worth_units(units, pieces) is wanted
+def test_few_units_may_be_padding(units: int, ranks: int, wanted: bool) -> None:
+    assert is_worth_units((units,), [ranks]) is wanted
+    assert is_worth_units((units,) * 3, [ranks]) is wanted
+
+
+@pytest.mark.parametrize(
+    ("units", "extents", "wanted"),
+    [
+        ((8, 1, 1), [4], True),
+        ((8, 1, 1), [8], True),
+        ((8, 1, 1), [3], True),  # padding of queries, and copies
+        ((8, 1, 1), [6], False),  # half of the queries more
+        ((8, 2, 2), [4], False),  # copies along half of an axis
+        ((8, 2, 2), [2, 2], True),
+        ((8, 4, 4), [2, 2], False),  # divides
+        ((24, 12, 12), [5], False),  # heads of queries and keys would not meet
+        ((1, 1, 1), [2], False),
+        ((8, 1), [1], False),
+    ],
+)
+def test_blocks_of_few_units_have_copies(
+    units: tuple[int, ...], extents: list[int], wanted: bool
+) -> None:
+    assert is_worth_units(units, extents) is wanted
 
 
 def _factors(nodes: list[onnx.NodeProto], tmp_path: Any, **stored: Any) -> list[str]:
@@ -109,7 +132,7 @@ def _factors(nodes: list[onnx.NodeProto], tmp_path: Any, **stored: Any) -> list[
         ops = (view.operation for view in views.function(module).regions[0].blocks[0])
         ruled = [op for op in ops if keys.RULE.on(op.attributes)]
         return [
-            f"{op.name.removeprefix('onnx.')} {number}: {factor.size} in {factor.units}"
+            f"{op.name.removeprefix('onnx.')} {number}: {factor.size} in {units_text(factor.units)}"
             for op in ruled
             for number, factor in enumerate(
                 keys.RULE.kind.read(op.attributes["topt.rule"]).rule.factors

@@ -56,6 +56,44 @@ g (float[1, n, 64] x) => (float[1, n, 64] y)
 """
 """Attention of BLOOM: `q | k | v` within each head, products of merged batches."""
 
+_ATTENTION = """
+<ir_version: 10, opset_import: ["" : 20]>
+g (float[1, n, 48] x) => (float[1, n, 48] y)
+<int64[3] cut = {SIZES}, int64[4] heads = {1, -1, COUNT, 4}, int64[4] keys = {1, -1, SHARED, 4},
+ int64[3] flat = {1, -1, 48}, int64[1] first = {0}, int64[1] last = {-2}, int64[1] axis = {2},
+ int64[1] one = {1}, int64[1, 1] key = {-2}, int64[1, 1] value = {-1},
+ int64[4] every = {1, -1, TOTAL, 4}> {
+    packed = MatMul (x, w)
+    PARTS
+    qt = Transpose <perm = [0, 2, 1, 3]> (q)
+    kt = Transpose <perm = [0, 2, 3, 1]> (k)
+    vt = Transpose <perm = [0, 2, 1, 3]> (v)
+    scores = MatMul (qt, kt)
+    shares = Softmax (scores)
+    z = MatMul (shares, vt)
+    zt = Transpose <perm = [0, 2, 1, 3]> (z)
+    rows = Reshape (zt, flat)
+    y = MatMul (rows, u)
+}
+"""
+"""Attention of a packed projection, with heads of four elements."""
+_SPLIT = """
+    q3, k3, v3 = Split <axis = 2> (packed, cut)
+    q = Reshape (q3, heads)
+    k = Reshape (k3, keys)
+    v = Reshape (v3, keys)
+"""
+_PICKED = """
+    all = Reshape (packed, every)
+    q = Slice (all, first, last, axis, one)
+    turned = Transpose <perm = [2, 0, 1, 3]> (all)
+    k4 = GatherND (turned, key)
+    v4 = GatherND (turned, value)
+    k = Transpose <perm = [1, 2, 0, 3]> (k4)
+    v = Transpose <perm = [1, 2, 0, 3]> (v4)
+"""
+"""As Falcon's export cuts out the single head of keys."""
+
 _EXPERTS = """
 <ir_version: 10, opset_import: ["" : 20]>
 g (float[6, 1, 64] x, int64[6, 1] chosen) => (float[6, 1, 64] y)
@@ -165,17 +203,70 @@ def test_forms_of_exporters_need_one_all_reduce(
     dims: dict[str, int],
     tmp_path: Path,
 ) -> None:
-    model, plan, rng = tmp_path / "m.onnx", tmp_path / "plan", np.random.default_rng(0)
-    proto = parser.parse_model(text)
-    for name, shape in weights.items():
-        weight = 0.2 * rng.standard_normal(shape, dtype=np.float32)
-        proto.graph.initializer.append(numpy_helper.from_array(weight, name))
-    onnx.save(proto, model)
+    model, plan = _save(text, weights, tmp_path), tmp_path / "plan"
     pinned = [f"--pin={name}={layout}" for name, layout in {**pins, "y": "R"}.items()]
     ranges = [f"--dim={name}=1..{2 * size}" for name, size in dims.items()]
     assert main([str(model), "--mesh", "2", *pinned, *ranges, "-o", str(plan)]) == 0
     assert _collectives(plan) == {"AllReduce": 1}
     result = check_plan(plan, model, threads=1, timeout_s=120, int_range=(0, 3), dims=dims)
+    assert (result.error, result.passed) == (None, True)
+
+
+def _attention(parts: str, shared: int, folder: Path) -> Path:
+    """Return a model with twelve heads of queries and ``shared`` heads of keys."""
+    total = 12 + 2 * shared
+    given = {
+        "SIZES": f"48, {4 * shared}, {4 * shared}", "COUNT": "12", "SHARED": str(shared),
+        "TOTAL": str(total), "PARTS": parts,
+    }  # fmt: skip
+    text = _ATTENTION
+    for name, value in given.items():
+        text = text.replace(name, value)
+    return _save(text, {"w": (48, 4 * total), "u": (48, 48)}, folder)
+
+
+def _save(text: str, weights: dict[str, tuple[int, ...]], folder: Path) -> Path:
+    """Return the file of a model with random weights."""
+    proto, rng = parser.parse_model(text), np.random.default_rng(0)
+    for name, shape in weights.items():
+        weight = 0.2 * rng.standard_normal(shape, dtype=np.float32)
+        proto.graph.initializer.append(numpy_helper.from_array(weight, name))
+    onnx.save(proto, folder / "m.onnx")
+    return folder / "m.onnx"
+
+
+@pytest.mark.parametrize(
+    ("parts", "shared", "ranks", "layout"),
+    [
+        (_SPLIT, 1, 2, "S(1 of 12+1+1 in 12+1+1)"),
+        (_PICKED, 1, 4, "S(1 of 12+1+1 in 12+1+1)"),
+        (_SPLIT, 12, 5, "S(1 of 3 in 12)"),
+        (_SPLIT, 1, 5, "S(1 of 12+1+1 in 12+1+1)"),
+    ],
+    ids=["split", "picked", "padded", "both"],
+)
+def test_heads_of_blocks_may_be_copied_or_padded(
+    parts: str, shared: int, ranks: int, layout: str, tmp_path: Path
+) -> None:
+    model, plan = _attention(parts, shared, tmp_path), tmp_path / "plan"
+    pins = ["--pin", "w=S(1)", "--pin", "u=S(0)", "--pin", "y=R", "--dim", "n=1..14"]
+    assert main([str(model), "--mesh", str(ranks), *pins, "-o", str(plan)]) == 0
+    assert _layouts(plan)["w"] == [layout]
+    assert _collectives(plan) == {"AllReduce": 1}
+    result = check_plan(plan, model, threads=1, timeout_s=120, dims={"n": 7})
+    assert (result.error, result.passed) == (None, True)
+
+
+def test_ranks_that_share_a_key_head_have_copies(tmp_path: Path) -> None:
+    """Two heads of keys on four ranks."""
+    name = "decoder_runtime_packed"
+    model, plan = zoo.provide(name, tmp_path), tmp_path / "plan"
+    dims = [f"--dim={dim}={size}" for dim, size in zoo.DIMS[name].items()]
+    flags = ["--mesh", "2x2", "--search", "expert", "--pick", "leanest", *dims]
+    assert main([str(model), *flags, "-o", str(plan)]) == 0
+    layouts = Counter(str(own) for own in _layouts(plan).values() if " in " in str(own))
+    assert layouts == {str(["S(1 of 2+1+1 in 4+2+2)"] * 2): 2}
+    result = check_plan(plan, model, threads=1, timeout_s=120)
     assert (result.error, result.passed) == (None, True)
 
 

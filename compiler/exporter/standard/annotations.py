@@ -124,7 +124,7 @@ def _specs(
             )
         if layout.padded_dims(shape, mesh):
             raise UserError(
-                f"node '{node.name}': cuts '{name}' into parts with padding, "
+                f"node '{node.name}': cuts '{name}' into parts with padding or copies, "
                 "which annotations cannot say"
             )
         if any(len(set(placement.blocks)) > 1 for placement in layout.placements):

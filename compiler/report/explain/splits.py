@@ -9,7 +9,7 @@ from tensoropt.compiler.layout.rule import AxisRole, Joint, Linear, Strategy
 from tensoropt.compiler.program.graph import Graph, Op
 from tensoropt.compiler.report.explain.meaning import Meanings, is_stacked, matrix_of
 from tensoropt.compiler.report.explanation import Split
-from tensoropt.runtime.layout.layout import Layout
+from tensoropt.runtime.layout.layout import Layout, units_text
 from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["Words"]
@@ -43,7 +43,8 @@ class Words:
             over = f"over {','.join(axis_names(axes))}"
             if placement.is_split:
                 each = f" in {len(placement.blocks)} blocks" if placement.blocks else ""
-                each = f" in {placement.units} units" if placement.units else each
+                units = units_text(placement.units) if placement.units else ""
+                each += f" in {units} units" if units else ""
                 texts.append(f"split by {self.dimension(value, placement.dim)}{each} {over}")
             else:
                 texts.append(f"as partial {_REDUCED[placement.reduction or 'sum']} {over}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tensoropt.compiler.layout.rule import InnerStep, Rule
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
-from tensoropt.compiler.sharding.rule.blocks import Packed, packing
+from tensoropt.compiler.sharding.rule.blocks import Packed, Span, local_start, packing
 from tensoropt.compiler.sharding.rule.factors import (
     SUMMABLE,
     FactorMap,
@@ -250,6 +250,27 @@ def _gather_nd(info: OpInfo) -> Rule | None:
     rest = range(batch + depth, len(data))
     factors += [FactorMap({0: dim}, {0: outer + at}) for at, dim in enumerate(rest)]
     return rule_of(info, factors, linear=linear_in(info, (0,)))
+
+
+@packing("GatherND")
+def _pick_unit(info: OpInfo) -> Packed | None:
+    """Pick one index of the first dimension, which is a block."""
+    data, indices, picked = info.shape(0), info.shape(1), info.literal_ints(1)
+    if picked is None or len(picked) != 1 or len(indices) != 2 or not data[0]:
+        return None
+    start = picked[0] % data[0]
+    return Packed((Span((0, 0), (len(info.operands), 0), start),), _pick_locally)
+
+
+def _pick_locally(local: LocalOp) -> list[ir.Value]:
+    """Return the index that a rank picks from its part."""
+    import numpy as np
+
+    own = _pick_unit(local.info)
+    if own is None or not local.strategy.operands[0].axes_splitting(0):
+        return local.clone()
+    start = np.array([[local_start(local, own.spans[0])]], _dtype(local, 1))
+    return local.clone({1: local.constant(start)})
 
 
 @sharding_rule("OneHot")

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 
 from tensoropt.compiler.layout.rule import Rule
-from tensoropt.compiler.sharding.rule.blocks import Packed, Place, Span, packing
+from tensoropt.compiler.sharding.rule.blocks import Packed, Place, Span, local_start, packing
 from tensoropt.compiler.sharding.rule.factors import (
     FactorMap,
     axis_of,
@@ -145,17 +145,16 @@ def _bounds(info: OpInfo) -> dict[int, tuple[int, int, int]] | None:
 
 
 def _take_locally(local: LocalOp) -> list[ir.Value]:
-    """Return the slice of a rank's part: its blocks are smaller by the number of pieces."""
+    """Return the slice of a rank's part, which has a piece of each block."""
     import numpy as np
 
     own = _cut_blocks(local.info)
     if own is None or local.pieces(len(local.rule.factors) - 1) == 1:
         return local.clone()
     (span,), dim = own.spans, own.spans[0].whole[1]
-    start, size = span.start, local.info.result_shape()[dim] or 0
-    pieces = local.pieces(len(local.rule.factors) - 1)
+    start, size = local_start(local, span), local.local_result_shape()[dim] or 0
     bounds = _bounds(local.info) or {}
-    rows = {**bounds, dim: (start // pieces, (start + size) // pieces, 1)}
+    rows = {**bounds, dim: (start, start + size, 1)}
     starts, ends, steps = (np.array(own, np.int64) for own in zip(*rows.values(), strict=True))
     given = {1: starts, 2: ends, 3: np.array([*rows], np.int64), 4: steps}
     present = {i: local.constant(own) for i, own in given.items() if i < 3 or local.info.operand(i)}

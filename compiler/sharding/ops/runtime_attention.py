@@ -40,9 +40,10 @@ def grouped(info: OpInfo) -> Rule:
     Ranks with query heads of the same key head each have that head of key, value and cache.
 
     If query, key, and value are packed in one operand, it is split in their blocks if it is known
-    to have them; else each rank gathers its heads of the whole.
-    In a long prompt without a cache, keys and values travel in a ring; the new caches are split
-    along the sequence.
+    to have them; else each rank gathers its heads of the whole. Ranks with query heads of the same
+    key head each have the key and value that they share. In a long prompt without a cache, keys and
+    values travel in a ring; the new caches are split along the sequence.
+
     With explicit positions, a batch of sequences of several tokens stays whole: without a cache,
     the runtime counts from the first position of all sequences.
     """
@@ -71,7 +72,11 @@ def grouped(info: OpInfo) -> Rule:
 @packing("com.microsoft.GroupQueryAttention")
 def _packed_grouped(info: OpInfo) -> Packed | None:
     sizes = _grouped_sizes(info)
-    return Packed(read=(((0, 2), sizes),), factor=_HEADS) if sizes else None
+    if not sizes:
+        return None
+    queries, shared = (int(info.attribute(name)) for name in ("num_heads", "kv_num_heads"))
+    units = (queries, shared, shared) if queries != shared else ()
+    return Packed(read=(((0, 2), sizes),), factor=_HEADS, units=units, minor=_QUERIES)
 
 
 def _grouped_sizes(info: OpInfo) -> tuple[int, ...]:
@@ -108,7 +113,8 @@ def _own_heads(local: LocalOp) -> ir.Value:
     if not sizes:
         return own
     own = _shares(local, {0: 2}, sizes).get(0, own)
-    return own if local.pieces(_QUERIES) == 1 else _own_queries(local, own, sizes)
+    is_split = any(tensor == 0 for tensor, _, _ in local.rule.minors)
+    return own if local.pieces(_QUERIES) == 1 or is_split else _own_queries(local, own, sizes)
 
 
 def _own_queries(local: LocalOp, packed: ir.Value, sizes: Sequence[int]) -> ir.Value:

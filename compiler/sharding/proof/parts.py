@@ -41,22 +41,21 @@ def cut(array: Array, layout: Layout, mesh: Mesh, rng: np.random.Generator) -> l
         boxes = layout.local_boxes(array.shape, mesh, rank)
         starts = tuple(own.start for box in boxes for own in box.whole)
         if (position, starts) not in cache:
-            own = np.empty([s.stop for s in boxes[-1].part], array.dtype)
+            own = _harmful(local, array.dtype)
             for box in boxes:
                 own[box.part] = wholes[position][box.whole]
-            cache[position, starts] = _pad(own, local)
+            cache[position, starts] = own
         parts.append(cache[position, starts])
     return parts
 
 
-def _pad(part: Array, local: Sequence[int]) -> Array:
-    if part.shape == tuple(local):
-        return part
-    kind = part.dtype.kind
-    harm = True if kind == "b" else np.iinfo(part.dtype).max if kind in "iu" else np.nan
-    padded = np.full(local, harm, part.dtype)
-    padded[tuple(slice(n) for n in part.shape)] = part
-    return padded
+def _harmful(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
+    """Return the most harmful padding of a part of ``shape``."""
+    if dtype.hasobject:  # strings
+        return np.empty(shape, dtype)
+    kind = dtype.kind
+    harm = True if kind == "b" else np.iinfo(dtype).max if kind in "iu" else np.nan
+    return np.full(shape, harm, dtype)
 
 
 def _partial_axes(layout: Layout) -> list[int]:
@@ -92,13 +91,16 @@ def combine(parts: Sequence[Array], layout: Layout, mesh: Mesh, shape: tuple[int
     Raises AssertionError unless replicas agree to the last bit.
     """
     result = np.empty(shape, parts[0].dtype)
-    axes = _partial_axes(layout)
+    axes, copied = _partial_axes(layout), list[tuple[Any, Array]]()
     for rank in range(mesh.size):
         group = mesh.group(rank, tuple(axes))
         kind = layout.placements[axes[0]].reduction if axes else "sum"
         for box in layout.local_boxes(shape, mesh, rank):
             own = (parts[other][box.part] for other in group)
-            result[box.whole] = reduce(COMBINERS[str(kind)], own)
+            result[box.whole] = value = reduce(COMBINERS[str(kind)], own)
+            copied.append((box.whole, value))
+    for whole, value in copied:
+        np.testing.assert_array_equal(result[whole], value, f"copies differ under {layout}")
     replicated = tuple(axis for axis, p in enumerate(layout.placements) if p.is_replicate)
     for rank, part in enumerate(parts):
         first = mesh.group(rank, replicated)[0]

@@ -106,7 +106,7 @@ def _make_neutral(
     for operand, dim, number in rule.filled(strategy, mesh):
         factor, axes = rule.factors[number], strategy.axes_of(number)
         assert isinstance(factor.size, int) and factor.reduction is not None
-        points = factor.part(mesh.extent(axes))
+        points = factor.part(mesh.extents(axes))
         for rank, part in enumerate(parts[operand]):
             # The last parts have fewer points that are not padding, or none.
             real = min(points, max(0, factor.size - points * mesh.linear(rank, axes)))

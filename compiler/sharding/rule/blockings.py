@@ -1,4 +1,4 @@
-"""Derivation of the blocks and the units of dimensions.
+"""Derivation of the blocks of dimensions.
 
 All dimensions that ops pass on to each other form a group with the same blocks. Where a Split, a
 Slice or packed attention cuts a group that has columns of a product with parameters, the group is a
@@ -6,8 +6,6 @@ packed projection, and it consists of the blocks between the cuts. If Concat joi
 a product sums over the result, as over the channels of many CNNs, the result has blocks too. Parts
 of both, and tensors that are joined from them, may have blocks. The ops after a convolution of
 several groups have a block for each group. All other dimensions have none.
-
-The units of a group are the points that a Reshape merges with others: 12 heads of 64 elements.
 """
 
 from __future__ import annotations
@@ -19,60 +17,22 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from tensoropt.compiler.layout.rule import Rule, Sections
-from tensoropt.compiler.layout.sizes import ever_pads
-from tensoropt.compiler.sharding.rule.blocks import MOST_BLOCKS, Place, packed, passes_on, places_of
-from tensoropt.compiler.sharding.rule.op_info import OpInfo
-from tensoropt.compiler.sharding.rule.units import Counts, merged_places, takes_units
+from tensoropt.compiler.layout.rule import Sections
+from tensoropt.compiler.sharding.rule.blocks import MOST_BLOCKS, packed, passes_on, places_of
+from tensoropt.compiler.sharding.rule.groups import Dim, Groups, Use
 from tensoropt.runtime.layout.layout import Blocks
 
-__all__ = ["Use", "find_blocks", "find_units"]
+__all__ = ["find_blocks"]
 
 _ENDS = Fraction(0), Fraction(1)
-
-_Dim = tuple[int, int]
-"""A value, and one of its dimensions."""
-
-_NO_DIM = (-1, -1)
-
-
-@dataclass(frozen=True)
-class Use:
-    """An op of a program, and the numbers of its values: operands, then results."""
-
-    info: OpInfo
-    rule: Rule
-    values: tuple[int | None, ...]
-
-    @property
-    def operands(self) -> tuple[int, ...]:
-        """The operands that are present."""
-        own = self.values[: len(self.info.operands)]
-        return tuple(value for value in own if value is not None)
-
-    @property
-    def results(self) -> tuple[int, ...]:
-        """The results that are present."""
-        own = self.values[len(self.info.operands) :]
-        return tuple(value for value in own if value is not None)
-
-    def dim(self, place: Place) -> _Dim | None:
-        """Return the value and the dimension at a place, ``None`` for an omitted value."""
-        value = self.values[place[0]]
-        return None if value is None else (value, place[1])
-
-    def size(self, place: Place) -> int | None:
-        """Return the size of a dimension, ``None`` if it is symbolic."""
-        tensor = (*self.info.operands, *self.info.results)[place[0]]
-        return None if tensor is None else tensor.shape[place[1]]
 
 
 @dataclass(frozen=True)
 class _Run:
     """Group ``part`` is a run of group ``whole``; start and length are fractions of the whole."""
 
-    whole: _Dim
-    part: _Dim
+    whole: Dim
+    part: Dim
     start: Fraction
     length: Fraction
     joins: bool
@@ -87,7 +47,7 @@ def find_blocks(uses: Sequence[Use], parameters: Collection[int]) -> list[Sectio
     cut = (own.spans or own.read or own.cuts for use in uses if (own := packed(use.info)))
     if not any(cut) and not any(use.rule.minors and use.rule.sections for use in uses):
         return [()] * len(uses)
-    groups = _Groups()
+    groups = Groups()
     for use in uses:
         for number in range(len(use.rule.factors)):
             if passes_on(use.info, use.rule, number):
@@ -103,63 +63,7 @@ def find_blocks(uses: Sequence[Use], parameters: Collection[int]) -> list[Sectio
     return [_sections(use, groups, blocks) for use in uses]
 
 
-def find_units(uses: Sequence[Use]) -> list[Counts]:
-    """Return the units of the factors of each op, for those that have any.
-
-    Several numbers in a group give their greatest common divisor: parts that have whole units of 4
-    have whole units of 12 and 16. Linear in the dimensions of all operands and results.
-    """
-    found = [
-        [n for n in range(len(use.rule.factors)) if takes_units(use.info, use.rule, n)]
-        for use in uses
-    ]
-    along = [(use, n) for use, own in zip(uses, found, strict=True) for n in own]
-    groups, units = _Groups(), dict[_Dim, int]()
-    for use, number in along:
-        groups.join([use.dim(place) for place in places_of(use.rule, number)])
-    for use, number in along:
-        size, group = use.rule.factors[number].size, groups.find_of(use, number)
-        if isinstance(size, int) and merged_places(use.info, use.rule, number):
-            units[group] = math.gcd(units.get(group, 0), size)
-    return [
-        tuple(
-            (n, count)
-            for n in own
-            if (count := units.get(groups.find_of(use, n), 0)) and ever_pads(count)
-        )
-        for use, own in zip(uses, found, strict=True)
-    ]
-
-
-class _Groups:
-    """Dimensions in groups that have the same blocks, or units: a union-find."""
-
-    def __init__(self) -> None:
-        self._parents: dict[_Dim, _Dim] = {}
-
-    def find(self, dim: _Dim) -> _Dim:
-        """Return the dimension that stands for a group."""
-        path = []
-        while (parent := self._parents.get(dim, dim)) != dim:
-            path.append(dim)
-            dim = parent
-        for own in path:
-            self._parents[own] = dim
-        return dim
-
-    def find_of(self, use: Use, number: int) -> _Dim:
-        """Return the group of the dimensions along a factor of an op."""
-        dims = (use.dim(place) for place in places_of(use.rule, number))
-        return self.find(next((dim for dim in dims if dim is not None), _NO_DIM))
-
-    def join(self, dims: Sequence[_Dim | None]) -> None:
-        """Put dimensions into one group."""
-        first, *rest = [self.find(dim) for dim in dims if dim is not None] or [_NO_DIM]
-        for other in rest:
-            self._parents[other] = first
-
-
-def _runs(uses: Sequence[Use], groups: _Groups) -> Iterator[_Run]:
+def _runs(uses: Sequence[Use], groups: Groups) -> Iterator[_Run]:
     """Yield the relations between a dimension and its parts that ops make."""
     for use in uses:
         own = packed(use.info)
@@ -172,9 +76,9 @@ def _runs(uses: Sequence[Use], groups: _Groups) -> Iterator[_Run]:
                 yield _Run(groups.find(whole), groups.find(part), *ends, joins)
 
 
-def _read_cuts(uses: Sequence[Use], groups: _Groups) -> dict[_Dim, set[Fraction]]:
+def _read_cuts(uses: Sequence[Use], groups: Groups) -> dict[Dim, set[Fraction]]:
     """Return the cuts between the blocks that ops read or pick, by group."""
-    cuts: dict[_Dim, set[Fraction]] = defaultdict(set)
+    cuts: dict[Dim, set[Fraction]] = defaultdict(set)
     for use in uses:
         own = packed(use.info)
         for place, sizes in () if own is None else own.read:
@@ -189,7 +93,7 @@ def _read_cuts(uses: Sequence[Use], groups: _Groups) -> dict[_Dim, set[Fraction]
     return cuts
 
 
-def _columns(use: Use, parameters: Collection[int]) -> Iterator[_Dim]:
+def _columns(use: Use, parameters: Collection[int]) -> Iterator[Dim]:
     """Yield the dimensions of parameters that are columns of a product, or packed operands."""
     rule, own = use.rule, packed(use.info)
     for tensor, dims in enumerate(rule.operands):
@@ -202,7 +106,7 @@ def _columns(use: Use, parameters: Collection[int]) -> Iterator[_Dim]:
         yield from filter(None, map(use.dim, read))
 
 
-def _rows(use: Use, parameters: Collection[int]) -> Iterator[_Dim]:
+def _rows(use: Use, parameters: Collection[int]) -> Iterator[Dim]:
     """Yield the dimensions of parameters over which a product sums."""
     for tensor, dims in enumerate(use.rule.operands):
         for dim, number in enumerate(dims) if use.values[tensor] in parameters else ():
@@ -210,7 +114,7 @@ def _rows(use: Use, parameters: Collection[int]) -> Iterator[_Dim]:
                 yield from filter(None, [use.dim((tensor, dim))])
 
 
-def _grouped(uses: Sequence[Use], groups: _Groups) -> Iterator[tuple[_Dim, Blocks]]:
+def _grouped(uses: Sequence[Use], groups: Groups) -> Iterator[tuple[Dim, Blocks]]:
     """Yield the results that merge groups and their points, with a block for each group.
 
     No number of ranks may divide both: else the ops after them could not have whole groups.
@@ -226,11 +130,11 @@ def _grouped(uses: Sequence[Use], groups: _Groups) -> Iterator[tuple[_Dim, Block
 
 
 def _active(
-    columns: Collection[_Dim],
-    rows: Collection[_Dim],
+    columns: Collection[Dim],
+    rows: Collection[Dim],
     runs: Sequence[_Run],
-    cuts: dict[_Dim, set[Fraction]],
-) -> set[_Dim]:
+    cuts: dict[Dim, set[Fraction]],
+) -> set[Dim]:
     """Return packed projections, joined rows, their parts, and all that is joined from parts."""
     parts = [run for run in runs if run.length < 1]
     cut = {run.whole for run in parts if not run.joins}
@@ -247,9 +151,7 @@ def _active(
     return active
 
 
-def _spread(
-    runs: Sequence[_Run], active: Collection[_Dim], cuts: dict[_Dim, set[Fraction]]
-) -> None:
+def _spread(runs: Sequence[_Run], active: Collection[Dim], cuts: dict[Dim, set[Fraction]]) -> None:
     """Add the cuts that follow from the runs between active groups, in both directions."""
     own, size = [run for run in runs if run.whole in active and run.part in active], -1
     while size != (size := sum(map(len, cuts.values()))):
@@ -271,13 +173,13 @@ def _ratio(cuts: Collection[Fraction]) -> Blocks:
     return tuple(int((end - start) * unit) for start, end in itertools.pairwise(ends))
 
 
-def _sections(use: Use, groups: _Groups, blocks: dict[_Dim, Blocks]) -> Sections:
+def _sections(use: Use, groups: Groups, blocks: dict[Dim, Blocks]) -> Sections:
     """Return the blocks of the dimensions of an op that they divide, into more than one point."""
     found = []
     for tensor, dims in enumerate((*use.rule.operands, *use.rule.results)):
         for dim in range(len(dims)):
             at, size = use.dim((tensor, dim)), use.size((tensor, dim))
             own = () if at is None else blocks.get(groups.find(at), ())
-            if own and size and size > sum(own) and size % sum(own) == 0:
+            if own and size and size > len(own) and size % sum(own) == 0:
                 found.append((tensor, dim, own))
     return tuple(found)

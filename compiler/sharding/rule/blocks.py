@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from functools import cache, reduce
 
 from tensoropt.compiler.layout.rule import Dims, Factor, Rule, Sections
-from tensoropt.compiler.sharding.rule.local_op import Localize
+from tensoropt.compiler.sharding.rule.local_op import Localize, LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, Shape
-from tensoropt.runtime.layout.layout import Blocks, ratio_of
+from tensoropt.runtime.layout.layout import Blocks, Units, ratio_of
 
 __all__ = [
     "MOST_BLOCKS",
@@ -24,11 +24,13 @@ __all__ = [
     "Packed",
     "Place",
     "Span",
+    "local_start",
     "packed",
     "packing",
     "passes_on",
     "places_of",
     "rule_in_blocks",
+    "shape_of",
     "without_group_blocks",
 ]
 
@@ -80,14 +82,17 @@ class Packed:
 
     ``spans`` relate dimensions; one new factor runs along all of them, and ``localize`` builds the
     op of one rank. ``read`` has the sizes of the blocks of dimensions that factor ``factor`` reads.
-    ``cuts`` has (dimension, first index of a block) of dimensions that stay whole. ``folds`` may
-    become new factors.
+    Without ``units``, one number for each of these blocks, parts of them have no units. With units,
+    the dimensions merge this factor with ``minor``. ``cuts`` has (dimension, first index of a
+    block) of dimensions that stay whole. ``folds`` may become new factors.
     """
 
     spans: tuple[Span, ...] = ()
     localize: Localize | None = None
     read: tuple[tuple[Place, tuple[int, ...]], ...] = ()
     factor: int = 0
+    units: Units = ()
+    minor: int = 0
     cuts: tuple[tuple[Place, int], ...] = ()
     folds: tuple[Fold, ...] = ()
 
@@ -128,7 +133,7 @@ def passes_on(info: OpInfo, rule: Rule, number: int) -> bool:
     places = places_of(rule, number)
     if any((tensor, dim) in places for tensor, dim, _ in rule.sections):
         return False
-    sizes = {_shape(info, tensor)[dim] for tensor, dim in places}
+    sizes = {shape_of(info, tensor)[dim] for tensor, dim in places}
     return info.name in _MERGING or sizes == {factor.size}
 
 
@@ -176,6 +181,15 @@ def rule_in_blocks(info: OpInfo, rule: Rule, blocks: Sections) -> Rule:
     return _with_spans(info, found, own_blocks, given)
 
 
+def local_start(local: LocalOp, span: Span) -> int:
+    """Return the place at which the blocks of a span begin in a rank's part of the whole."""
+    (tensor, dim), strategy = span.whole, local.strategy
+    size = shape_of(local.info, tensor)[dim] or 0
+    layout = (*strategy.operands, *strategy.results)[tensor]
+    own = layout.division(dim, size, local.mesh)
+    return own.starts[replace(own, pieces=1).starts.index(span.start)]
+
+
 def without_group_blocks(rule: Rule) -> Rule:
     """Return ``rule`` without the blocks of dimensions that merge two loops."""
     merged = {own[:2] for own in rule.minors}
@@ -189,7 +203,7 @@ def _with_fold(info: OpInfo, rule: Rule, fold: Fold, given: dict[Place, Blocks])
     The outer dimension stays whole if some ranks divide both.
     """
     (tensor, dim), (outer, at) = fold.whole, fold.outer
-    count, size = _shape(info, outer)[at], _shape(info, fold.inner[0])[fold.inner[1]]
+    count, size = shape_of(info, outer)[at], shape_of(info, fold.inner[0])[fold.inner[1]]
     blocks = given.get(fold.whole, ())
     if blocks != (1,) * (count or 0) or not size or given.get(fold.inner):
         return rule
@@ -220,7 +234,7 @@ def _with_fold(info: OpInfo, rule: Rule, fold: Fold, given: dict[Place, Blocks])
 def _with_spans(info: OpInfo, rule: Rule, own: Packed, given: dict[Place, Blocks]) -> Rule:
     """Return ``rule`` with a factor along all spans, if the blocks of both ends agree."""
     sizes = {
-        place: _block_sizes(_shape(info, place[0])[place[1]], given.get(place, ()))
+        place: _block_sizes(shape_of(info, place[0])[place[1]], given.get(place, ()))
         for span in own.spans
         for place in (span.whole, span.part)
     }
@@ -275,6 +289,7 @@ def _block_sizes(size: int | None, blocks: Blocks) -> tuple[int, ...]:
     return tuple(size // sum(blocks) * own for own in blocks) or (size,)
 
 
-def _shape(info: OpInfo, tensor: int) -> Shape:
+def shape_of(info: OpInfo, tensor: int) -> Shape:
+    """Return the shape of a tensor of an op, operands first; none for an omitted one."""
     found = (*info.operands, *info.results)[tensor]
     return () if found is None else found.shape

@@ -61,11 +61,14 @@ class LocalOp:
 
     def part(self, factor: int) -> int:
         """Return the number of points of ``factor``, of known size, on one rank, with padding."""
-        return self.rule.factors[factor].part(self.pieces(factor))
+        return self.rule.factors[factor].part(self._extents(factor))
 
     def is_padded(self, factor: int) -> bool:
         """Return whether some ranks have padding along ``factor``."""
-        return self.rule.factors[factor].has_padding(self.pieces(factor))
+        return self.rule.factors[factor].has_padding(self._extents(factor))
+
+    def _extents(self, factor: int) -> tuple[int, ...]:
+        return self.mesh.extents(self.axes(factor))
 
     def fill_padding(self, x: ir.Value, dim: int, factor: int, fill: float) -> ir.Value:
         """Return ``x`` with the padding of ``factor``, in dimension ``dim``, replaced by ``fill``.
@@ -86,9 +89,9 @@ class LocalOp:
         with padding. Omitted attributes are skipped.
         """
         attributes = {name: self.info.attribute(name) for name in names}
-        own, pieces = self.rule.factors[factor], self.pieces(factor)
+        own, extents = self.rule.factors[factor], self._extents(factor)
         parts = {
-            name: replace(own, size=int(n)).part(pieces)
+            name: replace(own, size=int(n)).part(extents)
             for name, n in attributes.items()
             if n is not None
         }

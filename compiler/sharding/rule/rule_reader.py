@@ -46,7 +46,8 @@ class RuleReader:
             written, own = self._parsed[attribute].rule, rule_for(info)
             if written.has_blocks:
                 own = rule_in_blocks(info, own, written.blocks)
-            units = ((number, factor.units) for number, factor in enumerate(written.factors))
+            numbers = range(len(written.factors))
+            units = ((number, written.units_of(number)) for number in numbers)
             if own_units := tuple(pair for pair in units if pair[1]):
                 own = rule_in_units(info, own, own_units)
             self._found[case] = _with_localize(written, own)
@@ -71,7 +72,7 @@ def _allows_less(written: Rule, own: Rule) -> bool:
     """Return whether ``own``, with the same factors, allows everything that ``written`` allows."""
     if (written.operands, written.results) != (own.operands, own.results):
         return False
-    if (written.minors, written.merged) != (own.minors, own.merged):
+    if (written.minors, written.counted) != (own.minors, own.counted):
         return False
     if written.sections not in (own.sections, without_group_blocks(own).sections):
         return False

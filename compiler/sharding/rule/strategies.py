@@ -16,7 +16,7 @@ from tensoropt.compiler.layout.rule import (
     Strategy,
     split_by,
 )
-from tensoropt.compiler.layout.sizes import Open
+from tensoropt.compiler.layout.sizes import Open, is_worth_units
 from tensoropt.runtime.layout.layout import (
     PARTIAL_SUM,
     REPLICATE,
@@ -31,6 +31,7 @@ from tensoropt.runtime.layout.padding import can_pad, part_of
 __all__ = [
     "Pads",
     "axis_roles",
+    "has_role",
     "placements",
     "strategies",
     "strategy_of_layouts",
@@ -63,7 +64,11 @@ def strategies(rule: Rule, mesh: Mesh, pads: Pads = _can_pad) -> tuple[Strategy,
 
 def axis_roles(rule: Rule) -> list[AxisRole]:
     """Return every role that a mesh axis of any extent can have for the op."""
-    splits = [i for i, factor in enumerate(rule.factors) if factor.can_split and factor.size != 1]
+    splits = [
+        number
+        for number, factor in enumerate(rule.factors)
+        if factor.can_split and (factor.size != 1 or rule.units_of(number))
+    ]
     return [None, *splits, *rule.linear, *_joint(rule, splits)]
 
 
@@ -96,7 +101,7 @@ def strategy_of_layouts(
         return None  # an op splits its factors in mesh order
     wanted = Strategy((), tuple(operands), tuple(results))
     candidates = [
-        [role for role in _options(rule, extent) if _matches(rule, role, axis, wanted)]
+        [role for role in _options(rule, extent) if has_role(rule, wanted, axis, role)]
         for axis, extent in enumerate(mesh.shape)
     ]
     for roles in itertools.product(*candidates):
@@ -106,19 +111,28 @@ def strategy_of_layouts(
     return None
 
 
-def _matches(rule: Rule, role: AxisRole, axis: int, wanted: Strategy) -> bool:
-    """Return whether ``role`` of ``axis`` places operands and results as in ``wanted``."""
+def has_role(rule: Rule, strategy: Strategy, axis: int, role: AxisRole) -> bool:
+    """Return whether ``axis`` places operands and results as in ``role``.
+
+    Several roles may give the same layouts. Blocks and units are ignored, and dimensions with
+    copies of units may be whole.
+    """
     operands, results = placements(rule, role)
-    sides = (operands, wanted.operands), (results, wanted.results)
-    return all([own.placements[axis].plain for own in s] == placed for placed, s in sides)
+    layouts = (*strategy.operands[: len(operands)], *strategy.results)
+    counted = {own[:2] for own in rule.counted}
+    return all(
+        own.placements[axis].plain == placed
+        or (own.placements[axis].is_replicate and (tensor, placed.dim) in counted)
+        for tensor, (placed, own) in enumerate(zip((*operands, *results), layouts, strict=True))
+    )
 
 
 def _options(rule: Rule, extent: int, pads: Pads = _can_pad) -> list[AxisRole]:
     """Return the roles of an axis of ``extent`` ranks; an axis of one rank has only ``None``."""
     if extent == 1:
         return [None]
-    factors = enumerate(rule.factors)
-    splits = [index for index, own in factors if _splits(own, extent, 1, pads)]
+    factors = range(len(rule.factors))
+    splits = [index for index in factors if _splits(rule, index, [extent], pads)]
     return [None, *splits, *rule.linear, *_joint(rule, splits)]
 
 
@@ -127,11 +141,12 @@ def _joint(rule: Rule, splits: Sequence[int]) -> list[Joint]:
     return [group for group in rule.joint if set(group.factors) <= set(splits)]
 
 
-def _splits(factor: Factor, pieces: int, axes: int, pads: Pads) -> bool:
-    """Return whether ``axes`` can split ``factor`` into ``pieces``, padded or not."""
-    if factor.can_split and factor.is_in_units(pieces):
-        return factor.part(pieces) >= factor.least
-    return _cuts(factor, pieces) or _pads(factor, pieces, axes, pads)
+def _splits(rule: Rule, number: int, extents: Sequence[int], pads: Pads) -> bool:
+    """Return whether axes of ``extents`` can split a factor, padded or not."""
+    factor, pieces = rule.factors[number], math.prod(extents)
+    if factor.can_split and rule.is_in_units(number, extents):
+        return factor.part(extents) >= factor.least
+    return _cuts(factor, pieces) or _pads(factor, pieces, len(extents), pads)
 
 
 def _cuts(factor: Factor, pieces: int) -> bool:
@@ -160,8 +175,7 @@ def _divides(rule: Rule, mesh: Mesh, roles: tuple[AxisRole, ...], pads: Pads = _
         for factor in split_by(role) if extent > 1 else ():
             extents.setdefault(factor, []).append(extent)
     return _nests(rule, mesh, roles) and all(
-        _splits(rule.factors[index], math.prod(own), len(own), pads)
-        for index, own in extents.items()
+        _splits(rule, index, own, pads) for index, own in extents.items()
     )
 
 
@@ -182,8 +196,10 @@ def _nests(rule: Rule, mesh: Mesh, roles: tuple[AxisRole, ...]) -> bool:
                     return False
                 continue
             is_first = not axes or axes[-1] < roles.index(minor)
-            pieces, factor = mesh.extent(tuple(axes)), rule.factors[major]
-            if not is_first or pieces != factor.size or factor.is_in_units(pieces):
+            extents, factor = mesh.extents(tuple(axes)), rule.factors[major]
+            if not is_first or math.prod(extents) != factor.size:
+                return False
+            if rule.is_in_units(major, extents):
                 return False
     return True
 
@@ -198,7 +214,7 @@ def _strategy(rule: Rule, roles: tuple[AxisRole, ...], mesh: Mesh) -> Strategy:
         for index in range(len(rule.results))
     )
     found = Strategy(roles, operands, results)
-    return _in_pieces(rule, found, mesh) if rule.has_blocks or rule.units else found
+    return _in_pieces(rule, found, mesh) if rule.splits else found
 
 
 def _in_pieces(rule: Rule, strategy: Strategy, mesh: Mesh) -> Strategy:
@@ -206,29 +222,47 @@ def _in_pieces(rule: Rule, strategy: Strategy, mesh: Mesh) -> Strategy:
 
     A dimension that merges two loops has blocks if only the minor loop is split. Units are stated
     where parts have whole ones. If a unit is one point, any part has, and the layout does not
-    mention them.
+    mention them. A block of fewer units than pieces that is a dimension of its own is whole along
+    the last axes.
     """
     sections, merged = ({own[:2] for own in found} for found in (rule.sections, rule.minors))
     tensors, layouts = (*rule.operands, *rule.results), [*strategy.operands, *strategy.results]
-    for tensor, dim, blocks in rule.blocks:
+    counted = {own[:2] for own in rule.counted}
+    for tensor, own in rule.splits:
+        dim, place = own.dim, (tensor, own.dim)
         number = tensors[tensor][dim]
-        assert number is not None, "a dimension in blocks runs along a factor"
-        axes, place = strategy.axes_of(number), (tensor, dim)
-        if place in sections:
-            divides = not axes or place not in merged
+        assert number is not None, "a dimension in blocks or units runs along a factor"
+        factor, axes = rule.factors[number], strategy.axes_of(number)
+        if len(own.units) > 1 and place in merged:
+            axes = layouts[tensor].axes_splitting(dim)
+            is_in_units = is_worth_units(own.units, mesh.extents(axes))
         else:
-            divides = rule.factors[number].divides_in_blocks(mesh.extent(axes))
-        if divides:
-            layouts[tensor] = layouts[tensor].in_blocks(dim, blocks)
-    for tensor, dim, units in rule.units:
-        number = tensors[tensor][dim]
-        assert number is not None, "a dimension in units runs along a factor"
-        factor = rule.factors[number]
-        is_plain = factor.size == units and (tensor, dim, units) not in rule.merged
-        if not is_plain and factor.is_in_units(mesh.extent(strategy.axes_of(number))):
-            layouts[tensor] = layouts[tensor].in_units(dim, units)
+            is_in_units = rule.is_in_units(number, mesh.extents(axes))
+        if own.units and is_in_units:
+            if own.units != (factor.size,) or place in counted:
+                layouts[tensor] = _in_units(layouts[tensor], own, axes, mesh)
+        elif own.blocks:
+            if place in sections:
+                divides = not axes or place not in merged or len(own.units) > 1
+            else:
+                divides = factor.divides_in_blocks(mesh.extent(axes))
+            if divides:
+                layouts[tensor] = layouts[tensor].with_split(split(dim, own.blocks))
     operands = len(rule.operands)
     return Strategy(strategy.roles, tuple(layouts[:operands]), tuple(layouts[operands:]))
+
+
+def _in_units(layout: Layout, own: Placement, axes: tuple[int, ...], mesh: Mesh) -> Layout:
+    """Return ``layout`` with a dimension, which ``axes`` split, in units.
+
+    It is a part of a dimension in units: its own units may divide, or have copies only.
+    """
+    if is_worth_units(own.units, mesh.extents(axes)):
+        return layout.with_split(own)
+    if own.units[0] < mesh.extent(axes):  # as all other blocks of the dimension
+        first = next(n for n in range(len(axes)) if mesh.extent(axes[:n]) == own.units[0])
+        layout = layout.replace(axes[first:], REPLICATE)
+    return layout.with_split(split(own.dim, own.blocks))
 
 
 def _operand_placement(rule: Rule, operand: int, role: AxisRole) -> Placement:

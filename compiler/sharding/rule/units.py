@@ -7,19 +7,28 @@ along the way agree on the heads as units.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
 from tensoropt.compiler.layout.rule import Rule
-from tensoropt.compiler.sharding.rule.blocks import Place, places_of
+from tensoropt.compiler.sharding.rule.blocks import Place, packed, places_of, shape_of
 from tensoropt.compiler.sharding.rule.factors import may_pad
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
+from tensoropt.runtime.layout.layout import Units
 
-__all__ = ["Counts", "merged_places", "rule_in_units", "takes_units"]
+__all__ = [
+    "Counts",
+    "block_ranges",
+    "merged_places",
+    "rule_in_units",
+    "takes_units",
+    "takes_units_in_blocks",
+]
 
-Counts = tuple[tuple[int, int], ...]
-"""Pairs of a factor and its number of units."""
+Counts = tuple[tuple[int, Units], ...]
+"""Pairs of a factor and its units."""
 
 _MERGING = frozenset(("Flatten", "Reshape"))
 """Operators that merge loops, and run on a part with padding as on any other."""
@@ -73,13 +82,60 @@ def merged_places(info: OpInfo, rule: Rule, number: int) -> list[Place]:
 
 @cache
 def rule_in_units(info: OpInfo, rule: Rule, units: Counts) -> Rule:
-    """Return ``rule`` with the units of each factor, where the op allows it."""
-    factors, merged = list(rule.factors), list(rule.merged)
+    """Return ``rule``, which has its blocks, with the units of each factor that may have any.
+
+    For an op that cuts, joins or reads blocks they are the units of the whole dimension.
+    """
+    factors, counted, minors = list(rule.factors), list(rule.counted), list(rule.minors)
     for number, own in units:
-        factor = factors[number]
-        if factor.blocks or not takes_units(info, rule, number):
-            continue
-        factors[number] = replace(factor, units=own)
-        if own == factor.size:
-            merged += [(*place, own) for place in merged_places(info, rule, number)]
-    return replace(rule, factors=tuple(factors), merged=tuple(sorted(merged)))
+        factor, ranges = factors[number], block_ranges(info, rule, number)
+        if ranges and len(own) > 1:
+            counted += [(*place, own[each.start : each.stop]) for place, each in ranges.items()]
+            found = packed(info)
+            if found is not None and found.read:
+                minors += [(*place, found.minor) for place in ranges]
+            else:
+                factors[number] = replace(factor, can_split=True)
+        elif len(own) == len(factor.blocks or (1,)) and takes_units(info, rule, number):
+            factors[number] = replace(factor, units=own)
+            if own == (factor.size,):
+                counted += [(*place, own) for place in merged_places(info, rule, number)]
+    return replace(
+        rule,
+        factors=tuple(factors),
+        counted=tuple(sorted(counted)),
+        minors=tuple(sorted(minors)),
+    )
+
+
+def takes_units_in_blocks(info: OpInfo, rule: Rule, number: int) -> bool:
+    """Return whether an op may have units along a factor that has, cuts, joins or reads blocks.
+
+    Copies would count twice in a sum.
+    """
+    factor = rule.factors[number]
+    if factor.blocks:
+        return factor.reduction is None and takes_units(info, rule, number)
+    return bool(block_ranges(info, rule, number))
+
+
+def block_ranges(info: OpInfo, rule: Rule, number: int) -> dict[Place, range]:
+    """Return the blocks of each dimension along a factor on which an op cuts or reads blocks.
+
+    They are counted as in the whole dimension. Empty for other factors.
+    """
+    own, sections = packed(info), {found[:2]: found[2] for found in rule.sections}
+    along, found = set(places_of(rule, number)), dict[Place, range]()
+    if own is None or not along & sections.keys():
+        return {}
+    for place, _ in own.read if own.units else ():
+        found[place] = range(len(sections[place]))
+    for span in own.spans:
+        if span.whole not in sections:
+            return {}
+        blocks, shape = sections[span.whole], shape_of(info, span.whole[0])
+        each = (shape[span.whole[1]] or 0) // sum(blocks)
+        first = [end * each for end in itertools.accumulate(blocks, initial=0)].index(span.start)
+        found[span.whole] = range(len(blocks))
+        found[span.part] = range(first, first + len(sections.get(span.part, (1,))))
+    return found
