@@ -25,3 +25,7 @@ func.func private @f8(tensor<4x12xf32> {topt.layout = #topt.layout<@mesh, ["S(1,
 func.func private @f9(tensor<4x12xf32> {topt.layout = #topt.layout<@mesh, ["S(1 in 3)", "S(0)"]>})
 // CHECK: func.func private @f10(tensor<4x12xf32> {topt.layout = #topt.layout<@mesh, ["S(1, 1 in 6)", "S(1, 0 in 6)"]>})
 func.func private @f10(tensor<4x12xf32> {topt.layout = #topt.layout<@mesh, ["S(1, 1 in 6)", "S(1, 0 in 6)"]>})
+// CHECK: func.func private @f11(tensor<4x12xf32> {topt.layout = #topt.layout<@mesh, ["S(1 of 4+1+1 in 4+1+1)", "S(0)"]>})
+func.func private @f11(tensor<4x12xf32> {topt.layout = #topt.layout<@mesh, ["S(1 of 4+1+1 in 4+1+1)", "S(0)"]>})
+// CHECK: func.func private @f12(tensor<4x12xf32> {topt.layout = #topt.layout<@mesh, ["S(1, 1 of 2 in 6)", "S(1, 0 of 2 in 6)"]>})
+func.func private @f12(tensor<4x12xf32> {topt.layout = #topt.layout<@mesh, ["S(1, 1 of 2 in 6)", "S(1, 0 of 2 in 6)"]>})

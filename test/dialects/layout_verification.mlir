@@ -164,6 +164,24 @@ func.func @units(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
 // -----
 
 shard.grid @mesh(shape = 2x2)
+func.func @units_of_blocks(%x: tensor<4x9xf32>) -> tensor<4x9xf32> {
+  // expected-error@+1 {{'topt.reshard' op layout 'src' does not fit tensor<4x9xf32> on mesh 2x2, expected dimension 1 to divide by 2 in blocks of 4+1+1 in 4+1+2 units, got: 9}}
+  %0 = "topt.reshard"(%x) {src = #topt.layout<@mesh, ["S(1 of 4+1+1 in 4+1+2)", "R"]>, dst = #topt.layout<@mesh, ["R", "R"]>} : (tensor<4x9xf32>) -> tensor<4x9xf32>
+  return %0 : tensor<4x9xf32>
+}
+
+// -----
+
+shard.grid @mesh(shape = 2x2)
+func.func @units_of_few_blocks(%x: tensor<4x12xf32>) -> tensor<4x12xf32> {
+  // expected-error@+1 {{'topt.reshard' op layout 'src' has a wrong placement, expected units of 3 blocks, got: '1+1'}}
+  %0 = "topt.reshard"(%x) {src = #topt.layout<@mesh, ["S(1 of 3 in 1+1)", "R"]>, dst = #topt.layout<@mesh, ["R", "R"]>} : (tensor<4x12xf32>) -> tensor<4x12xf32>
+  return %0 : tensor<4x12xf32>
+}
+
+// -----
+
+shard.grid @mesh(shape = 2x2)
 func.func @units_of_one_dimension(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
   // expected-error@+1 {{'topt.reshard' op layout 'src' has a wrong placement, expected the same blocks and units on all axes that split one dimension, got: S(1 in 4) S(1)}}
   %0 = "topt.reshard"(%x) {src = #topt.layout<@mesh, ["S(1 in 4)", "S(1)"]>, dst = #topt.layout<@mesh, ["R", "R"]>} : (tensor<4x8xf32>) -> tensor<4x8xf32>

@@ -49,6 +49,23 @@ func.func private @blocks_of_merged_factors(%x: tensor<4x24xf32>) -> tensor<4x24
   return %0 : tensor<4x24xf32>
 }
 
+// CHECK-LABEL: func.func private @units_of_blocks
+func.func private @units_of_blocks(%x: tensor<4x24xf32>) -> (tensor<4x16xf32>, tensor<4x4xf32>) {
+  // CHECK: topt.rule = #topt.rule<"(i, j) -> (i, j)", ["i=4", "j=24 of 4+1+1 in 4+1+1 padded"], {}>
+  %0 = "onnx.Relu"(%x) {
+    topt.rule = #topt.rule<"(i, j) -> (i, j)", ["i=4", "j=24 of 4+1+1 in 4+1+1 padded"], {}>
+  } : (tensor<4x24xf32>) -> tensor<4x24xf32>
+  // CHECK: topt.rule = #topt.rule<"(i, j) -> (i, j)", ["i=4", "j=24 of 3 in 8 padded"], {}>
+  %1 = "onnx.Relu"(%0) {
+    topt.rule = #topt.rule<"(i, j) -> (i, j)", ["i=4", "j=24 of 3 in 8 padded"], {}>
+  } : (tensor<4x24xf32>) -> tensor<4x24xf32>
+  // CHECK: topt.rule = #topt.rule<"(i, j of 4+1+1 in 4+1+1) -> (i, j in 4), (i, j in 1)", ["i=4", "j=4"], {}>
+  %2:2 = "onnx.my.ops.Cut"(%1) {
+    topt.rule = #topt.rule<"(i, j of 4+1+1 in 4+1+1) -> (i, j in 4), (i, j in 1)", ["i=4", "j=4"], {}>
+  } : (tensor<4x24xf32>) -> (tensor<4x16xf32>, tensor<4x4xf32>)
+  return %2#0, %2#1 : tensor<4x16xf32>, tensor<4x4xf32>
+}
+
 // CHECK-LABEL: func.func private @units
 func.func private @units(%x: tensor<4x24xf32>) -> tensor<4x6x4xf32> {
   // CHECK: topt.rule = #topt.rule<"(i, j) -> (i, j)", ["i=4", "j=24 in 6 padded"], {}>

@@ -176,6 +176,22 @@ func.func @units_that_do_not_divide(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
 
 // -----
 
+func.func @units_that_do_not_divide_a_block(%x: tensor<4x24xf32>) -> tensor<4x24xf32> {
+  // expected-error@+1 {{'onnx.Relu' op topt.rule has a factor that its units do not divide, expected a multiple of 3, got: j=24}}
+  %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(i, j) -> (i, j)", ["i=4", "j=24 of 3 in 3"], {}>} : (tensor<4x24xf32>) -> tensor<4x24xf32>
+  return %0 : tensor<4x24xf32>
+}
+
+// -----
+
+func.func @units_of_other_blocks(%x: tensor<4x24xf32>) -> tensor<4x24xf32> {
+  // expected-error@+1 {{'onnx.Relu' op topt.rule has wrong units, expected units of 3 blocks, got: '1+2'}}
+  %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(i, j) -> (i, j)", ["i=4", "j=24 of 3 in 1+2"], {}>} : (tensor<4x24xf32>) -> tensor<4x24xf32>
+  return %0 : tensor<4x24xf32>
+}
+
+// -----
+
 func.func @units_of_a_dimension(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
   // expected-error@+1 {{'onnx.Relu' op topt.rule has 4 units in a dimension, expected the units of its factor or, on a factor without units, some for each of its blocks}}
   %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(i, j in 4) -> (i, j in 4)", ["i=4", "j=8 in 4"], {}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
