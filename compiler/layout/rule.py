@@ -256,9 +256,7 @@ class Rule:
         found = list[tuple[int, Placement]]()
         for tensor, dim in sorted({*blocks, *units}):
             own, counts = blocks.get((tensor, dim), ()), units.get((tensor, dim), ())
-            if (
-                own and len(counts) == 1
-            ):  # blocks along one of two merged loops, units along another
+            if own and len(counts) == 1:  # of two merged loops, one has blocks and one has units
                 found += [(tensor, split(dim, own)), (tensor, split(dim, (), counts))]
             else:
                 found.append((tensor, split(dim, own, counts)))

@@ -32,9 +32,9 @@ class Division:
     """A dimension of ``size`` in ``pieces``, one per rank, with its blocks and units.
 
     A piece has its share of every block, in order. The share of a block without units is the same
-    for all pieces. A block of at least as many units as pieces gives each of them the same number,
-    rounded up, and the share of the last pieces ends with padding. A block of fewer units gives
-    each one, so that several neighbouring pieces have copies of a unit.
+    for all pieces. With units, a block gives each piece the same number of them, rounded up, and
+    the share of the last pieces ends with padding. A block of fewer units than pieces gives each
+    piece one, so that neighbouring pieces have copies of a unit.
     """
 
     size: int

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from tensoropt.runtime.layout.division import Division
+from tensoropt.runtime.layout.layout import Placement
 from tensoropt.runtime.layout.mesh_layout import parse_layout
-from tensoropt.runtime.layout.padding import can_pad
 
 __all__ = ["changes", "layouts"]
 
@@ -16,7 +17,8 @@ SIZES = (1, 2, 3, 4, 6, 8, 12)
 def layouts(draw, shape):
     """A layout of an array of ``shape`` on some mesh, without partial results."""
     mesh, texts, parts = [], [], [1] * len(shape)
-    ways = [draw(st.sampled_from(["of 1", "of 2", "in 3", "in 4"])) for _ in shape]
+    every = ["of 1", "of 2", "in 3", "in 4", "of 2 in 3", "of 4+1+1 in 4+1+1"]
+    ways = [draw(st.sampled_from(every)) for _ in shape]
     for _ in range(draw(st.integers(1, 3))):
         extent = draw(st.sampled_from((1, 2, 3, 4)))
         sizes = enumerate(shape)
@@ -31,10 +33,10 @@ def layouts(draw, shape):
 
 def _fits(way, size, pieces):
     """Say whether a dimension of ``size`` in blocks or units has that many parts."""
-    kind, count = way.split()
-    if kind == "of":
-        return size % (int(count) * pieces) == 0
-    return size % int(count) == 0 and (int(count) % pieces == 0 or can_pad(int(count), pieces))
+    placement = Placement.parse(f"S(0 {way})")
+    if placement.units or placement.blocks:
+        return Division(size, pieces, placement.blocks, placement.units).fits
+    return size % pieces == 0
 
 
 @st.composite
