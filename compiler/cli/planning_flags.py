@@ -17,6 +17,10 @@ from tensoropt.passes.build_training_step import BuildTrainingStepPass
 __all__ = ["compared_searches", "read_request", "read_step"]
 
 
+_ONE_MESH = ("objective", "compare", "netron")
+"""Flags that pipelines do not go with, so that none are searched by default."""
+
+
 def read_request(args: argparse.Namespace) -> Request:
     """Return the request of the flags; raises :class:`UserError` before any search."""
     if args.objective is not None and not is_service(args.objective):
@@ -29,6 +33,8 @@ def read_request(args: argparse.Namespace) -> Request:
     given["model"] = args.input if args.input.endswith(".onnx") else args.weights
     if args.objective == "profile" or is_service(args.objective):
         given["objective"] = None
+    several = args.train and args.micro_batches not in (None, "1")
+    given["accumulates"] = several and not any(args.given.get(name) for name in _ONE_MESH)
     if args.target not in (None, "onnxruntime"):  # other runtimes have no overlap
         given["overlap"] = "off"
     return make_request(given, Interface.COMMAND, compared_searches(args))

@@ -130,9 +130,10 @@ def _texts(name: str, given: object) -> tuple[str, ...]:
 class Request:
     """The options of a search, checked. Raises :class:`UserError`, which names the option.
 
-    ``devices`` is the size of ``mesh``, if there is one, times the stages. ``model`` is the file
-    with the names of tensors that pins may use, and ``annotations`` a model with multi-device
-    annotations, which are more pins. ``interface`` is the origin of the options.
+    ``devices`` is the size of ``mesh``, if there is one, times the stages. ``accumulates`` if the
+    program is a training step of several micro-batches. ``model`` is the file with the names of
+    tensors that pins may use, and ``annotations`` a model with multi-device annotations, which are
+    more pins. ``interface`` is the origin of the options.
     """
 
     devices: int = Option(
@@ -144,7 +145,8 @@ class Request:
     stages: int = Option(
         "K",
         "cut the program into stages, each on a K-th of the devices, as a pipeline; auto searches "
-        "all numbers that divide the devices (default 1; auto with {objective} throughput)",
+        "all numbers that divide the devices (default 1; auto with {objective} throughput, and for "
+        "training in micro-batches on several nodes)",
         _stages,
     ).field(cast("int", None))
     schedule: str | None = Option(
@@ -166,11 +168,10 @@ class Request:
     ).field(None)
     objective: str = Option(
         "WHAT",
-        "minimize time (in inference the latency), memory, or devices: the fewest on which a plan "
-        "fits; throughput: the time between results of a stream of inputs, in inference",
+        "minimize time, in inference the latency; throughput: the time between results of a stream "
+        "of inputs; memory; devices: the fewest on which a plan fits",
         one_of("objective", OBJECTIVES),
-        in_command="; or profile: one plan per number of devices; or a service level of text, such "
-        "as service:rate=4,prompt=1024,answer=256,first_s=0.5,token_s=0.02",
+        in_command="; profile: one plan per number of devices; service:LEVEL: replicas for texts",
     ).field(OBJECTIVES[0])
     search: str = Option(
         "NAME", f"search method: {', '.join(SEARCHES)}", one_of("search", SEARCHES)
@@ -236,6 +237,7 @@ class Request:
     forbid: tuple[str, ...] = Option(
         "WHAT=HOW", "exclude a layout or a strategy", _texts, repeats=True
     ).field((), in_pipeline=False)
+    accumulates: bool = field(default=False, metadata={"option": False})
     model: str | None = field(default=None, metadata={"option": False})
     annotations: str | None = field(default=None, metadata={"option": False})
     interface: Interface = field(
@@ -250,8 +252,7 @@ class Request:
                     value = option.read(self.interface.name_of(name), given)
                 object.__setattr__(self, name, value)
         if self.stages is None:
-            streams = self.objective == THROUGHPUT and self.mesh is None
-            object.__setattr__(self, "stages", AUTO if streams else 1)
+            object.__setattr__(self, "stages", AUTO if self._wants_stages else 1)
         if self.mesh is not None:
             object.__setattr__(self, "devices", parse_mesh(self.mesh).size * (self.stages or 1))
         if self.schedule is not None and self.stages == 1:
@@ -264,6 +265,14 @@ class Request:
             raise UserError(
                 f"{stages}: expected a divisor of {devices} {self.devices}, got: {self.stages}"
             )
+
+    @property
+    def _wants_stages(self) -> bool:
+        """True if pipelines are searched by default: they save time across the links of nodes."""
+        if self.mesh is not None or self.strategies is not None or self.search != "ft":
+            return False
+        spans_nodes = self.devices > load_device(self.device).devices_per_node
+        return self.objective == THROUGHPUT or (self.accumulates and spans_nodes)
 
     @cached_property
     def description(self) -> Device:

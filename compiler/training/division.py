@@ -132,7 +132,6 @@ class _Divider:
             for at, number in enumerate(numbers)
         ]
 
-
     def _undivided(self) -> set[int]:
         """Return the operations of nodes that compute values of unknown sizes, by their places.
 

@@ -9,6 +9,7 @@ import pytest
 from graphs.gpt import Gpt
 
 import tensoropt as to
+from tensoropt.compiler.planning.request import AUTO, Request
 from tensoropt.compiler.program.graph import Node, Op
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.stages.families import FAMILIES
@@ -140,3 +141,18 @@ def test_costs_and_programs_have_the_same_gradients_of_weights(
 
 def is_backward(node: Node) -> bool:
     return isinstance(node, Op) and not node.constant and node.phase in ("backward", "recompute")
+
+
+@pytest.mark.parametrize(
+    ("asked", "stages"),
+    [
+        ({"devices": 16, "accumulates": True}, AUTO),
+        ({"devices": 16}, 1),
+        ({"devices": 8, "accumulates": True}, 1),
+        ({"devices": 16, "accumulates": True, "stages": 2}, 2),
+        ({"mesh": "4x4", "accumulates": True}, 1),
+        ({"devices": 16, "accumulates": True, "search": "pase"}, 1),
+    ],
+)
+def test_micro_batches_on_several_nodes_are_pipelined(asked: dict, stages: int) -> None:
+    assert Request(device="h100", **asked).stages == stages
