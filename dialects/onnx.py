@@ -44,6 +44,7 @@ __all__ = [
     "known_domains",
     "known_ops",
     "literal",
+    "made_by",
     "node_name",
     "op_name",
     "opsets",
@@ -131,6 +132,16 @@ def is_onnx(op: ir.Operation) -> bool:
 def owner(value: ir.Value) -> ir.Operation | None:
     """Return the operation that defines ``value``, or ``None`` for an argument of a block."""
     return None if isinstance(value.owner, ir.Block) else value.owner.operation
+
+
+def made_by(value: ir.Value, *op_types: str) -> ir.Operation | None:
+    """Return the operation that makes ``value``, ``None`` unless it is one of these operators.
+
+    They are of ONNX's own domain.
+    """
+    op = owner(value)
+    is_one = op is not None and op.name in {_PREFIX + op_type for op_type in op_types}
+    return op if is_one else None
 
 
 def is_no_value(value: ir.Value) -> bool:

@@ -15,6 +15,7 @@ from tensoropt.dialects.onnx import (
     attribute,
     constant_value,
     function,
+    made_by,
     opsets,
     owner,
     require_domain,
@@ -207,8 +208,8 @@ def _grouped(
     found: _Attention, make: NamedBuild, q: ir.Value, k: ir.Value, v: ir.Value
 ) -> ir.Value | None:
     """Return attention to keys and values that are repeated for several heads, if they are."""
-    turned = owner(k)
-    if turned is None or turned.name != "onnx.Transpose" or found.mask is not None:
+    turned = made_by(k, "Transpose")
+    if turned is None or found.mask is not None:
         return None
     if attribute(turned, "perm") != [0, 1, 3, 2]:
         return None
@@ -225,12 +226,10 @@ def _grouped(
 
 def _unrepeated(value: ir.Value) -> ir.Value | None:
     """Return `b g t d` if ``value``, `b (g n) t d`, repeats each head of it ``n`` times."""
-    merge = owner(value)
-    repeat = None if merge is None or merge.name != "onnx.Reshape" else owner(merge.operands[0])
-    if repeat is None or repeat.name != "onnx.Expand":
-        return None
-    spread = owner(repeat.operands[0])
-    if spread is None or spread.name != "onnx.Unsqueeze":
+    merge = made_by(value, "Reshape")
+    repeat = None if merge is None else made_by(merge.operands[0], "Expand")
+    spread = None if repeat is None else made_by(repeat.operands[0], "Unsqueeze")
+    if repeat is None or spread is None:
         return None
     x = spread.operands[0]
     own, wide, one, whole = (

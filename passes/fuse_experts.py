@@ -13,6 +13,7 @@ from tensoropt.dialects.onnx import (
     attribute,
     constant_value,
     function,
+    made_by,
     opsets,
     owner,
     require_domain,
@@ -85,7 +86,7 @@ class _Routes:
 
 def _experts(op: ir.Operation) -> _Experts | None:
     """Return the experts with results that ``op`` adds for each token, or ``None``."""
-    factors = _made_by(_viewed(op.operands[0]), "Mul")
+    factors = made_by(_viewed(op.operands[0]), "Mul")
     every = shape_of(op.operands[0])
     if factors is None or len(every) != 3 or _reduced(op) != [1]:
         return None
@@ -107,9 +108,9 @@ def _experts(op: ir.Operation) -> _Experts | None:
 
 def _layer(x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value] | None:
     """Return the weight, the column and the indices of a product of gathered weights."""
-    product = _made_by(x, "MatMul")
-    gather = None if product is None else owner(product.operands[0])
-    if product is None or gather is None or gather.name != "onnx.GatherND":
+    product = made_by(x, "MatMul")
+    gather = None if product is None else made_by(product.operands[0], "GatherND")
+    if product is None or gather is None:
         return None
     column, indices = product.operands[1], gather.operands[1]
     is_plain = not attribute(gather, "batch_dims", 0) and shape_of(indices)[1:] == [1]
@@ -119,11 +120,11 @@ def _layer(x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value] | None:
 
 def _gated(x: ir.Value) -> ir.Value | None:
     """Return the value with halves that ``x`` is the product of: of silu, and of the other."""
-    product = _made_by(x, "Mul")
+    product = made_by(x, "Mul")
     for gate, value in _orders(product):
-        silu = _made_by(gate, "Mul")
+        silu = made_by(gate, "Mul")
         for own, sigmoid in _orders(silu):
-            made = _made_by(sigmoid, "Sigmoid")
+            made = made_by(sigmoid, "Sigmoid")
             if made is not None and made.operands[0] == own:
                 return _halved(own, value)
     return None
@@ -131,7 +132,7 @@ def _gated(x: ir.Value) -> ir.Value | None:
 
 def _halved(gate: ir.Value, value: ir.Value) -> ir.Value | None:
     """Return the matrix with ``gate`` as its first half of columns and ``value`` as the second."""
-    split = _made_by(gate, "Split")
+    split = made_by(gate, "Split")
     if split is None or owner(value) != split or len(split.results) != 2:
         return None
     is_last = attribute(split, "axis", 0) in (1, -1) and len(shape_of(gate)) == 2
@@ -141,7 +142,7 @@ def _halved(gate: ir.Value, value: ir.Value) -> ir.Value | None:
 
 def _repeated(column: ir.Value, every: list[int | None]) -> ir.Value | None:
     """Return the tokens that are repeated, each for its selected experts, or ``None``."""
-    repeat = _made_by(_viewed(column), "Expand")
+    repeat = made_by(_viewed(column), "Expand")
     if repeat is None or shape_of(repeat.results[0]) != every:
         return None
     tokens, _, width = every
@@ -156,8 +157,8 @@ def _repeated(column: ir.Value, every: list[int | None]) -> ir.Value | None:
 def _routes(indices: ir.Value) -> _Routes | None:
     """Return the routes with the selected experts ``indices``, or ``None``."""
     value = _viewed(indices)
-    top = _made_by(value, "TopK")
-    soft = None if top is None else _made_by(top.operands[0], "Softmax")
+    top = made_by(value, "TopK")
+    soft = None if top is None else made_by(top.operands[0], "Softmax")
     if top is None or soft is None or value != top.results[1]:
         return None
     selected = constant_value(top.operands[1])
@@ -173,8 +174,8 @@ def _normalises(weights: ir.Value, routes: _Routes) -> bool | None:
     chosen = routes.top.results[0]
     if weights == chosen:
         return False
-    division = _made_by(weights, "Div")
-    total = None if division is None else _made_by(division.operands[1], "ReduceSum")
+    division = made_by(weights, "Div")
+    total = None if division is None else made_by(division.operands[1], "ReduceSum")
     if division is None or total is None or division.operands[0] != chosen:
         return None
     sums = total.operands[0] == chosen and _reduced(total) == [1]
@@ -229,12 +230,6 @@ def _viewed(x: ir.Value) -> ir.Value:
         x = op.operands[0]
         op = owner(x)
     return x
-
-
-def _made_by(x: ir.Value, op_type: str) -> ir.Operation | None:
-    """Return the operation of this type that makes ``x``, or ``None``."""
-    op = owner(x)
-    return op if op is not None and op.name == f"onnx.{op_type}" else None
 
 
 def _orders(op: ir.Operation | None) -> Iterator[tuple[ir.Value, ir.Value]]:

@@ -13,7 +13,7 @@ from tensoropt.compiler.protos.op_names import NamedBuild, OpNamer
 from tensoropt.compiler.protos.types import static_shape
 from tensoropt.compiler.shapes.refine import replace_value
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.onnx import attribute, constant_value, function, opsets, owner, walk
+from tensoropt.dialects.onnx import attribute, constant_value, function, made_by, opsets, walk
 from tensoropt.passes.base import Pass
 from tensoropt.passes.numbering import forget_removed
 
@@ -70,10 +70,10 @@ def _box(op: ir.Operation) -> list[int] | None:
 
 def _coordinates(indices: ir.Value, depth: int) -> Iterator[npt.NDArray[Any] | None]:
     """Yield the indices along each dimension, which may broadcast."""
-    array, maker = constant_value(indices), owner(indices)
+    array, maker = constant_value(indices), made_by(indices, "Concat")
     if array is not None:
         yield from np.moveaxis(array, -1, 0)
-    elif maker is None or maker.name != "onnx.Concat" or len(maker.operands) != depth:
+    elif maker is None or len(maker.operands) != depth:
         yield None
     elif attribute(maker, "axis", 0) in (-1, depth):
         yield from (_column(value, depth) for value in maker.operands)
@@ -81,17 +81,16 @@ def _coordinates(indices: ir.Value, depth: int) -> Iterator[npt.NDArray[Any] | N
 
 def _column(value: ir.Value, depth: int) -> npt.NDArray[Any] | None:
     """Return the literal that is expanded and gets a last dimension of size 1."""
-    array, maker = constant_value(value), owner(value)
+    array, maker = constant_value(value), made_by(value, "Unsqueeze")
     if array is not None:
         return array[..., 0] if array.ndim == depth + 1 else None
-    if maker is None or maker.name != "onnx.Unsqueeze":
+    if maker is None:
         return None
     axes = constant_value(maker.operands[1])
     if axes is None or axes.tolist() not in ([-1], [depth]):
         return None
-    made = owner(maker.operands[0])
-    expands = made is not None and made.name == "onnx.Expand"
-    return constant_value(made.operands[0] if made is not None and expands else maker.operands[0])
+    expand = made_by(maker.operands[0], "Expand")
+    return constant_value(maker.operands[0] if expand is None else expand.operands[0])
 
 
 def _start(array: npt.NDArray[Any] | None, dim: int, outer: Sequence[int]) -> int | None:
@@ -124,8 +123,8 @@ def _run(make: NamedBuild, x: ir.Value, dim: int, start: int, stop: int) -> list
     """Return values that make up ``x`` from ``start`` to ``stop`` along ``dim``."""
     if start == stop:
         return []
-    maker = owner(x)
-    if maker is not None and maker.name == "onnx.Concat":
+    maker = made_by(x, "Concat")
+    if maker is not None:
         rank = len(static_shape(x.type) or ())
         sizes = [(static_shape(value.type) or [0] * rank)[dim] for value in maker.operands]
         ends = np.cumsum([0, *sizes]).tolist()

@@ -12,7 +12,7 @@ from tensoropt.compiler.protos.types import static_shape
 from tensoropt.compiler.shapes.reshapes import shape_literal
 from tensoropt.dialects.build import element_type, tensor_type
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.onnx import attribute, function, is_no_value, opsets, walk
+from tensoropt.dialects.onnx import attribute, function, is_no_value, made_by, opsets, walk
 from tensoropt.passes.base import Pass
 from tensoropt.passes.numbering import forget_removed
 
@@ -72,10 +72,8 @@ def _shape_of_reshape(op: ir.Operation) -> tuple[int, ...] | None:
 
 def _source(op: ir.Operation) -> ir.Value | None:
     """Return the tensor that a `Reshape` merges into the first operand of a `Gemm`, or ``None``."""
-    read = op.operands[0]
-    if isinstance(read.owner, ir.Block) or read.owner.name != "onnx.Reshape":
-        return None
-    return read.owner.operation.operands[0]
+    merge = made_by(op.operands[0], "Reshape")
+    return None if merge is None else merge.operands[0]
 
 
 def _is_plain(op: ir.Operation) -> bool:

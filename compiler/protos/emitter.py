@@ -28,9 +28,9 @@ from tensoropt.dialects.onnx import (
     function,
     is_no_value,
     is_onnx,
+    made_by,
     node_name,
     opsets,
-    owner,
     region_names,
     schema,
     signature_attributes,
@@ -298,8 +298,7 @@ def _adds_gemm(op: ir.Operation) -> bool:
     """
     if op.name != "onnx.Sum" or len(op.operands) != _PAIR:
         return False
-    makers = (owner(value) for value in op.operands)
-    return any(made is not None and made.name == "onnx.Gemm" for made in makers)
+    return any(made_by(value, "Gemm") is not None for value in op.operands)
 
 
 def _trim(names: list[str]) -> list[str]:

@@ -19,7 +19,13 @@ import numpy.typing as npt
 from tensoropt.compiler.protos.types import static_shape
 from tensoropt.dialects.build import Build, sizes_of
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.onnx import attribute, constant_value, is_no_value, owner, region_names
+from tensoropt.dialects.onnx import (
+    attribute,
+    constant_value,
+    is_no_value,
+    made_by,
+    region_names,
+)
 
 __all__ = ["Bags", "bags_of"]
 
@@ -286,8 +292,8 @@ class Bags:
 
 def _last_offset(offsets: ir.Value) -> int | None:
     """Return the last offset if it is known, from a literal or from one appended by `Concat`."""
-    op, known = owner(offsets), constant_value(offsets)
-    if known is None and op is not None and op.name == "onnx.Concat":
+    op, known = made_by(offsets, "Concat"), constant_value(offsets)
+    if known is None and op is not None:
         known = constant_value(op.operands[len(op.operands) - 1])
     return None if known is None or known.ndim != 1 or not known.size else int(known[-1])
 
@@ -329,8 +335,8 @@ def _follows(start: _Offset, end: _Offset) -> bool:
     first, second = constant_value(start.offsets), constant_value(end.offsets)
     if first is not None and second is not None:
         return end.more == 0 and np.array_equal(first[1:], second)
-    op = owner(end.offsets)
-    if op is None or op.name != "onnx.Slice" or op.operands[0] != start.offsets or end.more:
+    op = made_by(end.offsets, "Slice")
+    if op is None or op.operands[0] != start.offsets or end.more:
         return False
     bounds = [constant_value(operand) for operand in [*op.operands][1:]]
     length = (static_shape(start.offsets.type) or [0])[0]
@@ -362,9 +368,9 @@ def _sequence_bags(loop: ir.Operation) -> Bags:
     _check(len(loop.operands) == 4 and len(loop.results) == 2)
     _check(is_no_value(loop.operands[0]) and _is_true(loop.operands[1]))
     _check(not [*loop.results[0].uses])
-    first, empty = constant_value(loop.operands[2]), owner(loop.operands[3])
+    first = constant_value(loop.operands[2])
     _check(first is not None and not first.any())
-    _check(empty is not None and empty.name == "onnx.SequenceEmpty")
+    _check(made_by(loop.operands[3], "SequenceEmpty") is not None)
     uses = [use.owner.operation for use in loop.results[1].uses]
     _check(len(uses) == 1 and uses[0].name == "onnx.ConcatFromSequence")
     _check(attribute(uses[0], "axis") == 0 and not attribute(uses[0], "new_axis", 0))

@@ -80,7 +80,7 @@ def _goes_on(block: ir.Block, end: ir.Operation) -> bool:
     if not len(end.operands) or len(block.arguments) <= _CONDITION:
         return False
     value = end.operands[0]
-    while (source := onnx.owner(value)) is not None and source.name == "onnx.Identity":
+    while (source := onnx.made_by(value, "Identity")) is not None:
         value = source.operands[0]
     known = onnx.constant_value(value)
     return value == block.arguments[_CONDITION] or (known is not None and bool(known.all()))

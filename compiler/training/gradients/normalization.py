@@ -82,8 +82,8 @@ def _update_running(f: ForwardOp, index: int, batch: ir.Value) -> ir.Value:
 
 def _uncast(value: ir.Value) -> ir.Value:
     """Return the value that a narrow copy was cast from."""
-    op = onnx.owner(value)
-    return _uncast(op.operands[0]) if op is not None and op.name == "onnx.Cast" else value
+    op = onnx.made_by(value, "Cast")
+    return value if op is None else _uncast(op.operands[0])
 
 
 @gradient("BatchNormalization")
