@@ -44,9 +44,7 @@ class Llama:
         g = Builder(name, self.dtype)
         shape = (self.batch, self.sequence)
         x, _ = embed(g, g.input("ids", "int64", *shape), self.vocabulary, self.width, "tokens")
-        halves = angles(g, self.sequence, self.width // self.heads, self.spread)
-        cos, sin = (g.op("Concat", half, half, axis=-1) for half in halves)
-        tables = cos, sin, causal_mask(g, self.sequence)
+        tables = self._tables(g)
         for number in range(self.layers):
             with g.scope(f"layer{number}"):
                 x = g.op("Add", x, self._attention(g, self._norm(g, x, "norm1"), tables))
@@ -54,6 +52,14 @@ class Llama:
         x = linear(g, self._norm(g, x, "norm"), self.width, self.vocabulary, "out", bias=False)
         g.output(x, "scores", *shape, self.vocabulary)
         return g
+
+    def _tables(self, g: Builder) -> Tables:
+        halves = self._angles(g)
+        cos, sin = (g.op("Concat", half, half, axis=-1) for half in halves)
+        return cos, sin, causal_mask(g, self.sequence)
+
+    def _angles(self, g: Builder) -> tuple[str, str]:
+        return angles(g, self.sequence, self.width // self.heads, self.spread)
 
     def _norm(self, g: Builder, x: str, name: str) -> str:
         with g.scope(name):

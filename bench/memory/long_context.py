@@ -4,10 +4,11 @@
     python bench/memory/long_context.py --write             into docs/benchmarks.md too
 
 A step trains one sequence with AdamW in bfloat16 and recomputes its blocks; a prefill computes one
-sequence in float16. Contexts are doubled until no plan fits, and then the middle is tried. Searched
-are meshes of up to two axes. Weights are holes in files; no tensor is ever allocated. The columns
-are plans with the scores of a whole attention, with attention in blocks that splits heads or
-gathers keys, and with rings too.
+sequence in float16. With ONNX Runtime's attention, GroupQueryAttention, a prefill returns caches
+too; its kernel makes no scores. Contexts are doubled until no plan fits, and then the middle is
+tried. Searched are meshes of up to two axes. Weights are holes in files; no tensor is ever
+allocated. The columns are plans with the scores of a whole attention, with attention in blocks that
+splits heads or gathers keys, and with rings too.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from unittest import mock
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from graphs.catalog import MODELS
+from graphs.prompt import Prompt
 from search_graphs import training_spec
 from sections import write_section
 
@@ -34,7 +36,7 @@ from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.frontier.points import fastest, leanest
 from tensoropt.compiler.search.frontier.search import FrontierPoint, SearchOptions, search_graphs
 from tensoropt.compiler.search.frontier.steps import read_graphs
-from tensoropt.compiler.sharding.ops import blocked_attention
+from tensoropt.compiler.sharding.ops import blocked_attention, runtime_attention
 from tensoropt.compiler.sharding.rule.registry import rule_for
 from tensoropt.compiler.support.units import format_bytes, format_seconds
 from tensoropt.dialects.mlir import ir
@@ -43,6 +45,7 @@ from tensoropt.passes.build_training_step import BuildTrainingStepPass
 from tensoropt.runtime.support.flags import Parser, run_command
 
 _WAYS = ("whole scores", "blocks", "blocks and rings")
+_STEP, _PREFILL, _OPERATOR = "training step", "prefill", "prefill with GroupQueryAttention"
 _FIRST = 2048
 _AXES = 2
 
@@ -51,7 +54,8 @@ _TEXT = """
 
 `python bench/memory/long_context.py --write`: the longest context of {model} that fits on {devices}
 {device}, with its time and memory per device. A training step is AdamW in bfloat16 on one sequence,
-with blocks recomputed; a prefill is one sequence in float16.
+with blocks recomputed; a prefill is one sequence in float16. With GroupQueryAttention it returns
+caches, and no rank has the scores of a whole attention.
 
 {table}
 """
@@ -65,6 +69,9 @@ def _limited(way: str) -> Iterator[None]:
             stack.enter_context(mock.patch.object(block_attention, "_attention_of", _no_attention))
         if way != _WAYS[2]:
             stack.enter_context(mock.patch.object(blocked_attention, "_is_square", _is_not_square))
+            stack.enter_context(
+                mock.patch.object(runtime_attention, "grouped_extents", _no_extents)
+            )
         rule_for.cache_clear()
         yield
     rule_for.cache_clear()
@@ -74,15 +81,22 @@ def _no_attention(op: ir.Operation) -> None:
     del op
 
 
+def _no_extents(info: object, *factors: int) -> None:
+    del info, factors
+
+
 def _is_not_square(info: object) -> bool:
     del info
     return False
 
 
-def _points(given: argparse.Namespace, context: int, *, trains: bool) -> Sequence[FrontierPoint]:
+def _points(given: argparse.Namespace, context: int, case: str) -> Sequence[FrontierPoint]:
     """Return the points within the capacity of the devices."""
     sizes = {"sequence": context, "batch": 1, "layers": given.layers}
     model: Any = replace(MODELS[given.model], **sizes)  # type: ignore[type-var]
+    if case == _OPERATOR:
+        model = Prompt(**vars(model))
+    trains = case == _STEP
     if trains:
         model = replace(model, dtype="float32")
     with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
@@ -99,15 +113,15 @@ def _points(given: argparse.Namespace, context: int, *, trains: bool) -> Sequenc
     return [point for point in found if not point.is_above_capacity]
 
 
-def _longest(given: argparse.Namespace, *, trains: bool) -> tuple[int, Sequence[FrontierPoint]]:
+def _longest(given: argparse.Namespace, case: str) -> tuple[int, Sequence[FrontierPoint]]:
     """Return the longest context that fits, and its points."""
     context, best = _FIRST, (0, list[FrontierPoint]())
-    while points := _points(given, context, trains=trains):
+    while points := _points(given, context, case):
         best = context, points
         print(f"  {context}: {_described(points)}", flush=True)
         context *= 2
     middle = best[0] * 3 // 2
-    points = _points(given, middle, trains=trains) if best[0] else []
+    points = _points(given, middle, case) if best[0] else []
     return (middle, points) if points else best
 
 
@@ -121,12 +135,15 @@ def main() -> None:
     """Print the table, and write it with --write."""
     given = _parser().parse()
     lines = [f"| | {' | '.join(_WAYS)} |", "|---" * (len(_WAYS) + 1) + "|"]
-    for name, trains in (("training step", True), ("prefill", False)):
+    for name in given.cases:
         cells = []
         for way in _WAYS:
+            if name == _OPERATOR and way == _WAYS[0]:
+                cells.append("no scores")
+                continue
             print(f"{name}, {way}", flush=True)
             with _limited(way):
-                context, points = _longest(given, trains=trains)
+                context, points = _longest(given, name)
             cells.append(f"{context:,}: {_described(points)}" if points else "none")
             print(cells[-1], flush=True)
         lines.append(f"| {name} | {' | '.join(cells)} |")
@@ -142,6 +159,8 @@ def _parser() -> Parser:
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--devices", type=int, default=8)
     parser.add_argument("--device", default="h100", help="type of the devices, as in tensoropt-opt")
+    cases = [_STEP, _PREFILL, _OPERATOR]
+    parser.add_argument("--cases", nargs="+", choices=cases, default=cases, help="rows")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds of each search")
     parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md too")
     return parser

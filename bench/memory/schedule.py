@@ -122,12 +122,12 @@ def ran(case: Case, folder: Path) -> str:
     plan = folder / case.name
     driver.compile_plan(module, case.path, plan, compilation=compilation)
     graph = plan / "rank0.onnx"
-    found = [_Run(graph, folder / f"{case.name}-{kind}", kind) for kind in ("0", "1", "kept")]
+    found = [Run(graph, folder / f"{case.name}-{kind}", kind) for kind in ("0", "1", "kept")]
     cells = [cell for run in found for cell in (run.out_of_order(), _mib(run.peak()))]
     return _line(case.name, *cells)
 
 
-class _Run:
+class Run:
     """A run of a graph; ``kind`` is an execution order of ONNX Runtime, or ``kept``."""
 
     def __init__(self, graph: Path, trace: Path, kind: str) -> None:

@@ -277,7 +277,7 @@ class Attending:
     def _with_keys(self, total: Gradients, part: Gradients) -> Gradients:
         """Return ``total`` plus the gradients of the same keys from other rows.
 
-        Blocks are added as they come, so that no two of them are in memory.
+        The sum is made block by block, so that only one block's gradients are in memory with it.
         """
         key, value = self.make.add(total.key, part.key), self.make.add(total.value, part.value)
         return Gradients(total.query, key, value)

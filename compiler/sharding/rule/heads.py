@@ -108,8 +108,8 @@ def rotated(
 ) -> ir.Value:  # fmt: skip
     """Return ``count`` heads, packed `b s (h d)`, rotated by the angles of their positions.
 
-    ``positions`` are those of each row, or the first one. ``tables`` are cosines and sines; these
-    may be of the first elements of a head only.
+    ``positions`` has a position for each row, or the first one only. ``tables`` are cosines and
+    sines, possibly of only the first elements of a head.
     """
     turned = 2 * (shape_of(tables[0])[1] or 0)
     partial = {"rotary_embedding_dim": int_attr(turned), "num_heads": int_attr(count)}

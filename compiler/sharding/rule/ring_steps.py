@@ -18,8 +18,8 @@ _SCORES, _BACKWARD_SCORES = 2, 3
 """Blocks of scores, softmax and gradients in memory at once."""
 
 _JOINED = 1.25
-"""Sums of a ring in memory while a block runs, in results of the rank: those joined so far, and
-those of the earlier blocks of a product, which are between none and half of a result."""
+"""Sums of a ring in memory while a block runs, as a share of the rank's result: the joined sum, and
+the earlier blocks of a product, from none to half of a result."""
 
 
 @dataclass(frozen=True)
