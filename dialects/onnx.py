@@ -79,8 +79,8 @@ ATTENTION_GRADIENT = "tensoropt.AttentionGradient"
 MIXTURE_GRADIENT = "tensoropt.MoEGradient"
 """``MoEGradient(x, scores, w1, b1, w2, b2, dy)`` returns the gradients of the operands of a `MoE`.
 
-It has the attributes of the `MoE`. After those of ``x`` and of the scores, there is a result for
-each operand that ``layers`` lists."""
+It has the attributes of the `MoE`. The first results are the gradients of ``x`` and of the scores,
+the others belong to the operands that ``layers`` lists."""
 
 CLASSICAL = "ai.onnx.ml"
 """The domain of ONNX's operators for classical machine learning."""

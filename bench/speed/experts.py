@@ -30,6 +30,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -38,11 +39,12 @@ import numpy as np
 from graphs.llama import Llama
 from linked import environment_of_link, write_linked
 from sections import write_section
-from train_plans import extremes
+from train_plans import Recipe, extremes, trained
+from train_runs import difference, trained_by_turns
 from training_data import draw
 from turns import Gate, Place, Turn, busy_note, ratio_of, take_turns
 
-from speed.contenders import Outputs, check_outputs, run_by_ranks
+from speed.contenders import check_outputs, run_by_ranks
 from speed.inference import forward_pass
 from tensoropt.compiler.calibrate.machine_load import busy_fraction
 from tensoropt.compiler.pipeline import driver
@@ -77,9 +79,10 @@ _NAMES |= {("S(0)", "R"): "whole"}
 """The form by the layouts of tokens and of the first weight."""
 
 _ONE, _WARM_UP, _FIRST = "one rank", 2, 5
+_RECIPE, _AGREE = Recipe("adam", 1e-3), 1e-4
 _ROOM = 1.02
 """The memory that the found plan may take, times the memory of *sent*."""
-_TEXT = """\
+_PASS = """\
 ## Mixtures that send tokens, or share them
 
 `python bench/speed/experts.py --write`: forward passes of two small layers, as in Mixtral 8x7B
@@ -87,7 +90,15 @@ _TEXT = """\
 ranks of one thread and a simulated link. Forms of the mixtures: *sent*, tokens travel to the
 ranks of their experts and back; *shared*, each rank has all tokens and runs its own experts;
 *features*, each rank has a part of every expert; *whole*, each rank has all experts. Times are in
-ms. Measured times are the median of {rounds} turns of {steps} runs, and the last ratio is the
+ms. """
+_STEP = """\
+## Training of mixtures that send tokens, or share them
+
+`python bench/speed/experts.py --train --write`: training steps by Adam of the models above, without
+recomputation. In *sent*, tokens also travel with the gradients of their results, and their own
+gradients travel back. """
+_TEXT = """\
+Measured times are the median of {rounds} turns of {steps} runs, and the last ratio is the
 median over neighbouring turns. *sending* includes the copies for it. Memory is the predicted memory
 of a rank's tensors. The fastest plan that takes no more memory than *sent* has the form marked
 with *.
@@ -105,6 +116,7 @@ class Case:
     ranks: int
     bytes_per_s: float
     latency_s: float = 20e-6
+    trains: bool = False
 
     @property
     def environment(self) -> dict[str, str]:
@@ -137,11 +149,16 @@ class Row:
         return found
 
 
+def program_of(path: Path, case: Case) -> driver.ir.Module:
+    """Return the forward pass of a model, or its training step without recomputation."""
+    return trained(path, _RECIPE, "none") if case.trains else forward_pass(path)
+
+
 def planned(path: Path, case: Case, device: Path, pin: str, folder: Path) -> FrontierPoint:
     """Return the fastest plan of a case with ``pin``, after writing it to ``folder``."""
     mesh = str(case.ranks)
     request = replace(extremes(case.ranks), mesh=mesh, device=str(device), pins=(pin,))
-    module = forward_pass(path)
+    module = program_of(path, case)
     result = driver.frontier(module, request)
     point = fastest(result.points)
     driver.settle(module, point, request, result)
@@ -153,7 +170,7 @@ def found_form(path: Path, case: Case, device: Path, memory_bytes: int) -> str:
     """Return the form of the mixtures in the fastest plan that takes ``memory_bytes`` at most."""
     mesh = str(case.ranks)
     request = Request(case.ranks, mesh=mesh, device=str(device), epsilon=0.05)
-    points = driver.frontier(forward_pass(path), request).points
+    points = driver.frontier(program_of(path, case), request).points
     fits = [point for point in points if point.memory_bytes <= memory_bytes]
     return form_of(fastest(fits)) if fits else "none"
 
@@ -175,7 +192,7 @@ def measure(
     """Return the rows of the cases of a model. Raises ValueError if outputs differ."""
     path, data = model.build("model").save(folder, seed=0), folder / "data.npz"
     np.savez(data, **draw(path, model.batch))
-    slower, wanted = _slower(path, data, folder / "one")
+    slower, wanted = _slower(path, data, folder / "one", trains=given.train)
     found = []
     for number, case in enumerate(cases):
         own = folder / f"case{number}"
@@ -183,20 +200,32 @@ def measure(
         device = _described(own, case, slower * max(1.0, case.ranks / (os.cpu_count() or 1)))
         points = {form: planned(path, case, device, pin, own / form) for form, pin in FORMS.items()}
         free = found_form(path, case, device, round(_ROOM * points["sent"].memory_bytes))
-        ways = {form: (partial(_linked, case, own / form, data), 1) for form in points}
+        # A session starts its ranks itself.
+        count = case.ranks if case.trains else 1
+        ways = {form: (partial(_linked, case, own / form, data), count) for form in points}
         turns, teams = take_turns(ways, given.rounds, given.steps, _WARM_UP)
         for form, team in teams.items():
-            check_outputs(f"{case.model} {form} on {case.ranks} ranks", team.results[0], wanted)
+            _check(f"{case.model} {form} on {case.ranks} ranks", team.results[0], wanted)
         found.append(Row(case, points, free, turns))
     return found
 
 
-def _slower(path: Path, data: Path, folder: Path) -> tuple[float, Outputs]:
-    """Return how many times slower than first described one rank computes, and its outputs."""
+def _check(name: str, found: Any, wanted: Any) -> None:
+    """Raise ValueError if outputs, or the losses of the first steps, differ from one rank's."""
+    if isinstance(wanted, dict):
+        check_outputs(name, found, wanted)
+        return
+    steps = min(len(found), len(wanted))
+    if not (off := difference(found[:steps], wanted[:steps])) <= _AGREE:
+        raise ValueError(f"{name}: a loss is {off:.1e} off, expected {_AGREE:g}")
+
+
+def _slower(path: Path, data: Path, folder: Path, *, trains: bool) -> tuple[float, Any]:
+    """Return how many times slower than first described one rank computes, and its results."""
     folder.mkdir()
-    case = Case("", 1, 1e9)
+    case = Case("", 1, 1e9, trains=trains)
     point = planned(path, case, _described(folder, case, 1.0), "*=R", folder / "plan")
-    ways = {_ONE: (partial(run_by_ranks, plan=folder / "plan", data=data), 1)}
+    ways = {_ONE: (partial(_run, case, folder / "plan", data), 1)}
     turns, teams = take_turns(ways, _FIRST, 2, _WARM_UP)
     step_s = statistics.median(turn.step_s for turn in turns[_ONE])
     return step_s / point.time_s, teams[_ONE].results[0]
@@ -213,8 +242,15 @@ def _described(folder: Path, case: Case, slower: float) -> Path:
     )
 
 
-def _linked(case: Case, plan: Path, data: Path, place: Place, gate: Gate) -> Outputs:
+def _linked(case: Case, plan: Path, data: Path, place: Place, gate: Gate) -> Any:
     os.environ.update(case.environment)
+    return _run(case, plan, data, place, gate)
+
+
+def _run(case: Case, plan: Path, data: Path, place: Place, gate: Gate) -> Any:
+    """Return the outputs of the model, or the losses of its training."""
+    if case.trains:
+        return trained_by_turns(place, gate, plan, data, _RECIPE.learning_rate)
     return run_by_ranks(place, gate, plan, data)
 
 
@@ -232,7 +268,8 @@ def main() -> None:
     rows, busy = list[Row](), list[float]()
     for name in given.models or MODELS:
         busy.append(busy_fraction(1.0) or 0.0)
-        cases = [Case(name, ranks, link) for ranks in given.ranks for link in given.links]
+        links = [(ranks, link) for ranks in given.ranks for link in given.links]
+        cases = [Case(name, *own, trains=given.train) for own in links]
         with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
             rows += measure(MODELS[name], cases, given, Path(folder))
         print(table(rows), file=sys.stderr, flush=True)
@@ -240,8 +277,9 @@ def main() -> None:
     print(text)
     if given.write:
         note, tokens = busy_note(statistics.fmean(busy)), _SMALL.batch * _SMALL.sequence
-        section = _TEXT.format(table=text, busy=note, tokens=tokens, **vars(given))
-        write_section("speed_experts", section)
+        words = _STEP if given.train else _PASS
+        section = (words + _TEXT).format(table=text, busy=note, tokens=tokens, **vars(given))
+        write_section("speed_trained_experts" if given.train else "speed_experts", section)
 
 
 def _parser() -> Parser:
@@ -251,6 +289,7 @@ def _parser() -> Parser:
     parser.add_argument("--links", nargs="+", type=float, default=[1e8, 2e7], help="bytes per s")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--steps", type=int, default=2, help="or runs, of one turn")
+    parser.add_argument("--train", action="store_true", help="training steps, by Adam")
     parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md too")
     return parser
 

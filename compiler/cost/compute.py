@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from tensoropt.compiler.cost.attention import seen_share
 from tensoropt.compiler.cost.device import LEAST_LAUNCH_S, Device
-from tensoropt.compiler.cost.experts import reached_share
+from tensoropt.compiler.cost.experts import reached_share, separate_products
 from tensoropt.compiler.cost.kernel import PARTS, Kernel
 from tensoropt.compiler.cost.kernels import kernel_of
 from tensoropt.compiler.cost.measurements import Operator
@@ -110,7 +110,8 @@ def op_time_s(info: OpInfo, rule: Rule, strategy: Strategy, mesh: Mesh, device: 
     if info.name in FREE:
         return 0.0
     kernel = kernel_of(info, rule, strategy, mesh) if device.kernels else None
-    return work_time_s(work_of(info, rule, strategy, mesh), device, kernel)
+    launches_s = device.launch_overhead_s * separate_products(info, strategy, mesh)
+    return work_time_s(work_of(info, rule, strategy, mesh), device, kernel) + launches_s
 
 
 def measured_part(

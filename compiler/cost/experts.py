@@ -8,9 +8,11 @@ from tensoropt.compiler.layout.sizes import mean_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.runtime.layout.mesh import Mesh
 
-__all__ = ["experts_of", "reached_share"]
+__all__ = ["experts_of", "reached_share", "separate_products"]
 
 _OPERATORS = frozenset({"com.microsoft.MoE", "com.microsoft.QMoE"})
+
+_GRADIENT_PRODUCTS = 5
 
 # The first layer of all experts: `experts features width`, the features twice if they have gates.
 _FIRST = 2
@@ -44,6 +46,17 @@ def reached_share(info: OpInfo, strategy: Strategy, mesh: Mesh) -> dict[int, flo
     share = 1.0 - (1.0 - _chosen_share(info)) ** _tokens(info, strategy, mesh)
     places = range(_FIRST, len(info.operands))
     return {i: share for i in places if info.rank(i) > 1 and info.sizes(i)[0] == experts}
+
+
+def separate_products(info: OpInfo, strategy: Strategy, mesh: Mesh) -> int:
+    """Return the products that a rank launches one by one in the gradient of a mixture.
+
+    Each of its experts computes its first layer again, and the gradients of both layers.
+    """
+    if info.name != "tensoropt.MoEGradient":
+        return 0
+    experts = mean_of(strategy.operands[_FIRST].local_shape(info.sizes(_FIRST), mesh)[:1])
+    return experts * _GRADIENT_PRODUCTS
 
 
 def _tokens(info: OpInfo, strategy: Strategy, mesh: Mesh) -> int:

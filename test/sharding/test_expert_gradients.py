@@ -15,6 +15,9 @@ from hypothesis import strategies as st
 from sharding.harness import Case, check, local_functions, normal
 from sharding.mixtures import LOADS, mixture, routed
 
+from tensoropt.compiler.cost.compute import op_time_s
+from tensoropt.compiler.cost.device import load_device
+from tensoropt.compiler.cost.experts import separate_products
 from tensoropt.compiler.sharding.proof.onnx_node import Array
 from tensoropt.runtime.layout.mesh import Mesh
 
@@ -157,6 +160,20 @@ def test_messages_are_priced() -> None:
         ("all_to_all_rows", round(4.5 * 2 * row)): 1,
         ("all_to_all_rows", round(4.5 * (row + 2 * 4))): 1,
     }
+
+
+def test_each_expert_launches_its_products() -> None:
+    report = check(gradient(mixture(k=2)), (2,), rtol=1e-3, atol=1e-4, opens=False)
+    device, mesh = load_device("cpu"), Mesh((2,))
+    launches = {
+        tuple(strategy.operands[2].texts): separate_products(report.info, strategy, mesh)
+        for strategy in report.tried
+    }
+    assert launches == {("R",): 20, ("S(0)",): 10, ("S(1)",): 20}
+    longer = replace(device, launch_overhead_s=device.launch_overhead_s + 1.0)
+    [whole, *_] = report.tried
+    times = [op_time_s(report.info, report.rule, whole, mesh, own) for own in (device, longer)]
+    assert times[1] - times[0] == pytest.approx(21.0)
 
 
 def test_work() -> None:

@@ -42,7 +42,7 @@ __all__ = ["mixture_gradient"]
 _WIDENING, _NARROWING = (2, 3), (4,)
 _LAYERS, _DY = (2, 3, 4, 5), 6
 
-# Copies of the rows of a pair of token and expert, and passes over the features of such a row.
+# Copies of the rows of pairs of token and expert, and passes over the features of these rows.
 _ROW_COPIES, _FEATURE_PASSES = 9, 9
 
 # Rows of pairs, and of their features, in memory at once.
@@ -53,9 +53,9 @@ _ROWS, _FEATURE_ROWS = 6, 5
 def mixture_gradient(info: OpInfo) -> Rule:
     """Split tokens, experts, both together, and features, as the mixture does.
 
-    Gradients of weights are sums over tokens; those of tokens and of scores are sums over experts
-    and over features. If tokens and experts are split together, tokens travel to the ranks of their
-    experts with the gradients of their results, and the gradients of the tokens travel back.
+    Gradients of weights are sums over tokens. The gradients of tokens and scores are sums over
+    experts and features. If tokens and experts are split together, tokens travel to the ranks of
+    their experts with the gradients of their results, and the gradients of the tokens travel back.
     """
     layers = dict.fromkeys((i for i in _LAYERS if info.operand(i) is not None), 0)
     rows, wide = info.shape(0)[0], feature_factor(info, _WIDENING, _NARROWING)
@@ -147,8 +147,8 @@ def _localize(local: LocalOp) -> list[ir.Value]:
     if local.strategy.joint_axes:
         exchange = Exchange(make, routes)
         come = exchange.send(make.concat([x, dy], 1))
-        parts = [make.slice(come, 1, start, start + width) for start in (0, width)]
-        found = differentiate(make, *parts, exchange.received)
+        x, dy = (make.slice(come, 1, start, start + width) for start in (0, width))
+        found = differentiate(make, x, dy, exchange.received)
         back = exchange.returned(make.concat([found.tokens, found.choices], 1))
         ends = 0, width, shape_of(back)[1] or width
         dx, choices = (make.slice(back, 1, *own) for own in pairwise(ends))

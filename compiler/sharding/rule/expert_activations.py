@@ -10,7 +10,7 @@ from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.dialects.build import Build, element_type, onnx_attr, shape_of, tensor_type
 from tensoropt.dialects.mlir import ir
 
-__all__ = ["ACTIVATIONS", "Activated", "activate"]
+__all__ = ["Activated", "activate"]
 
 _CUBE = 0.044715
 """The factor of the cube in the approximation of GELU (Hendrycks and Gimpel, arXiv 1606.08415)."""
@@ -26,7 +26,7 @@ class Activated:
 
 def activate(make: Build, x: ir.Value, info: OpInfo) -> Activated:
     """Return the activation of a mixture ``info`` at the features ``x``, one row per token."""
-    return ACTIVATIONS[str(info.attribute("activation_type", "relu"))](make, x, info)
+    return _ACTIVATIONS[str(info.attribute("activation_type", "relu"))](make, x, info)
 
 
 def _identity(make: Build, x: ir.Value, info: OpInfo) -> Activated:
@@ -66,7 +66,9 @@ def _swiglu(make: Build, x: ir.Value, info: OpInfo) -> Activated:
     limit = info.attribute("swiglu_limit")
     rows, double = shape_of(x)
     width = (double or 0) // 2
-    pairs = make.onnx("Reshape", [x, make.ints([-1, width, 2])], _of(x, [rows, width, 2]))
+    pairs = make.onnx(
+        "Reshape", [x, make.ints([-1, width, 2])], tensor_type([rows, width, 2], element_type(x))
+    )
     free = [make.squeeze(make.slice(pairs, 2, n, n + 1), [2]) for n in (0, 1)]
     g, v = free
     if limit is not None:
@@ -99,11 +101,7 @@ def _swish_slope(make: Build, gate: ir.Value, y: ir.Value, alpha: float) -> ir.V
     return make.add(gate, make.scaled(rest, alpha) if alpha != 1.0 else rest)
 
 
-def _of(x: ir.Value, shape: list[int | None]) -> ir.Type:
-    return tensor_type(shape, element_type(x))
-
-
-ACTIVATIONS: dict[str, Callable[[Build, ir.Value, OpInfo], Activated]] = {
+_ACTIVATIONS: dict[str, Callable[[Build, ir.Value, OpInfo], Activated]] = {
     "identity": _identity,
     "relu": _relu,
     "gelu": _gelu,

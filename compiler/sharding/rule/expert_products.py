@@ -1,7 +1,7 @@
 """Products of experts with the rows of their tokens, and the gradients of these products.
 
 Rows are in the order of the experts, so that the rows of each expert are consecutive. Their numbers
-depend on the router: each expert has a product of its own, over as many rows as it has.
+depend on the router, so each expert has a product of its own.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class _Rows:
         self.counts = make.reduce("ReduceSum", make.cast(mask, integer), [1], keepdims=False)
         """The number of rows of each expert."""
         self.choices = find_ones(make, mask, 1)
-        """The choice of each row: one for each expert, and those of the tokens after these."""
+        """The choice of each row; the choices of tokens follow one choice for each expert."""
 
     def tokens(self) -> ir.Value:
         """Return the token of each row, the first one for rows of no token."""
@@ -142,7 +142,7 @@ def differentiate(make: Arithmetic, x: ir.Value, dy: ir.Value, routes: Routes) -
     dx = rows.joined([_product(make, a, w) for a, w in zip(inners, ups, strict=True)])
     places = rows.places()
     layers = [up, up_bias, down, down_bias]
-    return MixtureGradients(_added(make, dx, places), _at(make, choices, places), layers)
+    return MixtureGradients(_added(make, dx, places), _take(make, choices, places), layers)
 
 
 def _has(value: ir.Value) -> bool:
@@ -220,7 +220,7 @@ def _added(make: Arithmetic, rows: ir.Value, places: ir.Value) -> ir.Value:
     return add_up(make, rows, places, make.constant(make.like(ones, rows)))
 
 
-def _at(make: Arithmetic, column: ir.Value, places: ir.Value) -> ir.Value:
+def _take(make: Arithmetic, column: ir.Value, places: ir.Value) -> ir.Value:
     """Return the elements of ``column`` at ``places``, 0 after its end."""
     import numpy as np
 
