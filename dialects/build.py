@@ -332,11 +332,11 @@ class Build:
         return self.onnx("Slice", [x, *bounds], tensor_type(shape, element_type(x)))
 
     def concat(self, parts: Sequence[ir.Value], dim: int) -> ir.Value:
-        """Return ``parts`` joined along ``dim``, static in all parts; a single part unchanged."""
+        """Return ``parts`` joined along ``dim``; a single part unchanged."""
         if len(parts) == 1:
             return parts[0]
-        shape = shape_of(parts[0])
-        shape[dim] = sum(shape_of(part)[dim] or 0 for part in parts)
+        shape, sizes = shape_of(parts[0]), [shape_of(part)[dim] for part in parts]
+        shape[dim] = None if None in sizes else sum(size or 0 for size in sizes)
         result = tensor_type(shape, element_type(parts[0]))
         return self.onnx("Concat", list(parts), result, axis=int_attr(dim))
 

@@ -59,7 +59,7 @@ class _Rows:
         numbers = make.constant(np.arange(self.experts)[:, None])
         marks = make.compare("Equal", own, numbers)
         extra = make.constant(np.eye(self.experts, dtype=bool))
-        mask = make.onnx("Concat", [extra, marks], marks.type, axis=int_attr(1))
+        mask = make.concat([extra, marks], 1)
         self.counts = make.reduce("ReduceSum", make.cast(mask, integer), [1], keepdims=False)
         """The number of rows of each expert."""
         self.choices = find_ones(make, mask, 1)
@@ -79,8 +79,7 @@ class _Rows:
         make = self.make
         every = flat(make, self.routes.weights, [None])
         extra = make.constant(make.like(np.zeros(self.experts), every))
-        both = make.onnx("Concat", [extra, every], every.type, axis=int_attr(0))
-        return make.unsqueeze(make.take(both, self.choices, 0), [1])
+        return make.unsqueeze(make.take(make.concat([extra, every], 0), self.choices, 0), [1])
 
     def places(self) -> ir.Value:
         """Return the row of each choice of each token, the number of rows for other ranks'."""
@@ -91,9 +90,9 @@ class _Rows:
         every = flat(make, self.routes.experts, [None])
         shape = make.onnx("Shape", [every], tensor_type([1], element_type(like)))
         length = make.add(shape, make.scalar(self.experts, shape))
-        none = make.onnx("Expand", [count, length], every.type)
+        none = make.onnx("Expand", [count, length], like.type)
         numbers = make.onnx("Range", bounds, like.type)
-        found = make.onnx("ScatterElements", [none, like, numbers], every.type, axis=int_attr(0))
+        found = make.onnx("ScatterElements", [none, like, numbers], like.type, axis=int_attr(0))
         ends = [make.ints([n]) for n in (self.experts, 2**62)]
         own = make.onnx("Slice", [found, *ends], every.type)
         return flat(make, own, shape_of(self.routes.experts))
@@ -105,7 +104,7 @@ class _Rows:
 
     def joined(self, parts: Sequence[ir.Value]) -> ir.Value:
         """Return the rows of all experts."""
-        return self.make.onnx("Concat", list(parts), parts[0].type, axis=int_attr(0))
+        return self.make.concat(parts, 0)
 
 
 def differentiate(make: Arithmetic, x: ir.Value, dy: ir.Value, routes: Routes) -> MixtureGradients:
@@ -225,5 +224,5 @@ def _take(make: Arithmetic, column: ir.Value, places: ir.Value) -> ir.Value:
     import numpy as np
 
     nothing = make.constant(make.like(np.zeros((1, 1)), column))
-    both = make.onnx("Concat", [column, nothing], column.type, axis=int_attr(0))
+    both = make.concat([column, nothing], 0)
     return flat(make, make.take(both, flat(make, places, [None]), 0), shape_of(places))

@@ -85,8 +85,7 @@ def add_up(make: Arithmetic, rows: ir.Value, places: ir.Value, weights: ir.Value
 
     (_, count), width = shape_of(places), shape_of(rows)[1] or 0
     nothing = make.constant(make.like(np.zeros((1, width)), rows))
-    both = make.onnx("Concat", [rows, nothing], rows.type, axis=int_attr(0))
-    taken = make.take(both, flat(make, places, [None]), 0)
+    taken = make.take(make.concat([rows, nothing], 0), flat(make, places, [None]), 0)
     every = flat(make, taken, [shape_of(places)[0], count, width])
     return make.squeeze(make.matmul(weights, every), [1])
 
