@@ -61,8 +61,9 @@ class _Arrays:
 class StageGraphs:
     """Runs the graphs of one ``stage``, by task, and passes their values on.
 
-    ``sessions`` are those of the rank's graphs, by name. ``inputs`` of the model are read from the
-    batch of a task; others are bound to the sessions elsewhere. Tags from ``tags`` on are free.
+    ``sessions`` has the sessions of the rank's graphs, by name. ``inputs`` of the model are read
+    from the batch of a task; others are bound to the sessions elsewhere. Tags from ``tags`` on are
+    free.
     """
 
     def __init__(
