@@ -264,9 +264,9 @@ class Rule:
 
     def units_of(self, factor: int) -> Units:
         """Return the units of a factor, or of the dimension in most blocks along it."""
-        own, tensors = self.factors[factor].units, (*self.operands, *self.results)
+        tensors = (*self.operands, *self.results)
         places = (u for tensor, dim, u in self.counted if tensors[tensor][dim] == factor)
-        return own or max(places, key=len, default=())
+        return max(self.factors[factor].units, *places, (), key=len)
 
     @cached_property
     def _unit_counts(self) -> tuple[Units, ...]:

@@ -72,9 +72,9 @@ def _has_units(factor: Factor) -> bool:
 
 def _may_have(factor: Factor, units: Units, blocks: Blocks) -> bool:
     """Return whether a dimension in ``blocks`` along ``factor`` may have ``units`` of its own."""
-    if factor.units:
-        return units == factor.units and (bool(factor.blocks) or units == (factor.size,))
-    return len(units) == len(blocks or (1,))
+    if factor.units and len(units) == 1:
+        return units == factor.units == (factor.size,)
+    return not factor.blocks and len(units) == len(blocks or (1,))
 
 
 def _side_problem(

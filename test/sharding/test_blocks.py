@@ -221,6 +221,19 @@ def test_ranks_that_share_packed_keys_each_have_them(
     assert any(text.startswith(layout) for text in found)
 
 
+@pytest.mark.parametrize("mesh", [(2,), (3,)])
+def test_packed_heads_that_ranks_do_not_divide_have_padding(mesh: tuple[int, ...]) -> None:
+    case = grouped((5, 5), packed=True, rotary=True)
+    found = in_units(case, ((0, 2, (1, 1, 1)),), ((1, (5, 5, 5)),), mesh)
+    assert any(text.startswith("S(2 of 3 in 5)") and "-> S(2 in 5) S(1)" in text for text in found)
+    blocks = ((1, 1, (1, 1, 1)), (2, 0, (1, 1, 1)))
+    found = in_units(merged(heads=5, past=2), blocks, ((1, (5, 5, 5)),), mesh)
+    assert "R S(1 of 3 in 5) S(0 of 3 in 5) R S(2) R -> S(2 in 5) S(2)" in found
+    blocks = ((1, 1, (2, 2, 1)), (2, 0, (2, 2, 1)))
+    found = in_units(merged(heads=5, width=4), blocks, ((1, (5, 5, 5)),), mesh)
+    assert "R S(1 of 2+2+1 in 5) S(0 of 2+2+1 in 5) R R R -> S(2 in 5)" in found
+
+
 def test_blocks_that_do_not_divide_are_split_as_one() -> None:
     case = Case("MatMul", [normal(4, 12), normal(12, 24)])
     columns = ((1, 1, (1, 1, 1)), (2, 1, (1, 1, 1)))

@@ -75,8 +75,8 @@ def _packed_grouped(info: OpInfo) -> Packed | None:
     if not sizes:
         return None
     queries, shared = (int(info.attribute(name)) for name in ("num_heads", "kv_num_heads"))
-    units = (queries, shared, shared) if queries != shared else ()
-    return Packed(read=(((0, 2), sizes),), factor=_HEADS, units=units, minor=_QUERIES)
+    units, minor = (queries, shared, shared), None if queries == shared else _QUERIES
+    return Packed(read=(((0, 2), sizes),), factor=_HEADS, units=units, minor=minor)
 
 
 def _grouped_sizes(info: OpInfo) -> tuple[int, ...]:
@@ -244,7 +244,8 @@ def _packed_merged(info: OpInfo) -> Packed | None:
     if sizes is None or sum(sizes) != info.shape(1)[1]:
         return None
     bias = [] if info.operand(2) is None else [((2, 0), sizes)]
-    return Packed(read=(((1, 1), sizes), *bias), factor=_HEADS)
+    units = (int(info.attribute("num_heads")),) * len(sizes)
+    return Packed(read=(((1, 1), sizes), *bias), factor=_HEADS, units=units)
 
 
 def _merged_sizes(info: OpInfo) -> tuple[int, ...] | None:
@@ -256,9 +257,9 @@ def _merged_sizes(info: OpInfo) -> tuple[int, ...] | None:
 
 
 def _localize_merged(local: LocalOp) -> list[ir.Value]:
-    sizes = _merged_sizes(local.info) or ()
-    pieces = local.pieces(_HEADS)
+    sizes, heads = _merged_sizes(local.info) or (), int(local.info.attribute("num_heads"))
     divided = dict(local.divide_attributes(_HEADS, "num_heads"))
     if local.info.attribute("qkv_hidden_sizes"):
-        divided["qkv_hidden_sizes"] = ints_attr([size // pieces for size in sizes])
+        own = local.part(_HEADS)
+        divided["qkv_hidden_sizes"] = ints_attr([size // heads * own for size in sizes])
     return local.clone(_shares(local, {1: 1, 2: 0}, sizes), divided)

@@ -82,8 +82,8 @@ class Packed:
 
     ``spans`` relate dimensions; one new factor runs along all of them, and ``localize`` builds the
     op of one rank. ``read`` has the sizes of the blocks of dimensions that factor ``factor`` reads.
-    Without ``units``, one number for each of these blocks, parts of them have no units. With units,
-    the dimensions merge this factor with ``minor``. ``cuts`` has (dimension, first index of a
+    They have ``units``, which are those of the factor unless the dimensions merge it with a
+    ``minor`` factor. ``cuts`` has (dimension, first index of a
     block) of dimensions that stay whole. ``folds`` may become new factors.
     """
 
@@ -92,7 +92,7 @@ class Packed:
     read: tuple[tuple[Place, tuple[int, ...]], ...] = ()
     factor: int = 0
     units: Units = ()
-    minor: int = 0
+    minor: int | None = None
     cuts: tuple[tuple[Place, int], ...] = ()
     folds: tuple[Fold, ...] = ()
 

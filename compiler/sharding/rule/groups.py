@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tensoropt.compiler.layout.rule import Rule
-from tensoropt.compiler.sharding.rule.blocks import Place, places_of
+from tensoropt.compiler.sharding.rule.blocks import Place
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 
 __all__ = ["Dim", "Groups", "Use"]
@@ -64,9 +64,8 @@ class Groups:
             self._parents[own] = dim
         return dim
 
-    def find_of(self, use: Use, number: int) -> Dim:
-        """Return the group of the dimensions along a factor of an op."""
-        dims = (use.dim(place) for place in places_of(use.rule, number))
+    def find_any(self, dims: Sequence[Dim | None]) -> Dim:
+        """Return the group of the first dimension that is present."""
         return self.find(next((dim for dim in dims if dim is not None), _NO_DIM))
 
     def join(self, dims: Sequence[Dim | None]) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from tensoropt.compiler.layout.sizes import ever_pads
-from tensoropt.compiler.sharding.rule.blocks import packed, places_of
+from tensoropt.compiler.sharding.rule.blocks import packed
 from tensoropt.compiler.sharding.rule.groups import Dim, Groups, Use
 from tensoropt.compiler.sharding.rule.units import (
     Counts,
@@ -20,6 +20,7 @@ from tensoropt.compiler.sharding.rule.units import (
     merged_places,
     takes_units,
     takes_units_in_blocks,
+    unpacked_places,
 )
 from tensoropt.runtime.layout.layout import Blocks, Units
 
@@ -40,9 +41,9 @@ def find_units(uses: Sequence[Use], *, in_blocks: bool = True) -> list[Counts]:
     along = [(use, n) for use, own in zip(uses, found, strict=True) for n in own]
     groups, units = Groups(), dict[Dim, int]()
     for use, number in along:
-        groups.join([use.dim(place) for place in places_of(use.rule, number)])
+        groups.join([use.dim(place) for place in unpacked_places(use.info, use.rule, number)])
     for use, number in along:
-        size, group = use.rule.factors[number].size, groups.find_of(use, number)
+        size, group = use.rule.factors[number].size, _group(use, number, groups)
         if isinstance(size, int) and merged_places(use.info, use.rule, number):
             units[group] = math.gcd(units.get(group, 0), size)
     packed_units = _units_in_blocks(uses, groups, units) if in_blocks else {}
@@ -50,7 +51,7 @@ def find_units(uses: Sequence[Use], *, in_blocks: bool = True) -> list[Counts]:
     for use, own in zip(uses, found, strict=True):
         mine = dict[int, Units]()
         for number in own:
-            count = units.get(groups.find_of(use, number), 0)
+            count = units.get(_group(use, number, groups), 0)
             if count and not use.rule.factors[number].blocks and ever_pads(count):
                 mine[number] = (count,)
         for number, (group, _) in _along_blocks(use, groups).items() if packed_units else ():
@@ -58,6 +59,12 @@ def find_units(uses: Sequence[Use], *, in_blocks: bool = True) -> list[Counts]:
                 mine[number] = packed_units[group]
         counts.append(tuple(sorted(mine.items())))
     return counts
+
+
+def _group(use: Use, number: int, groups: Groups) -> Dim:
+    """Return the group of the dimensions along a factor of an op."""
+    places = unpacked_places(use.info, use.rule, number)
+    return groups.find_any([use.dim(place) for place in places])
 
 
 @dataclass

@@ -25,6 +25,7 @@ __all__ = [
     "rule_in_units",
     "takes_units",
     "takes_units_in_blocks",
+    "unpacked_places",
 ]
 
 Counts = tuple[tuple[int, Units], ...]
@@ -36,6 +37,7 @@ _MERGING = frozenset(("Flatten", "Reshape"))
 
 _HEADS = {
     "Attention": 1,
+    "com.microsoft.Attention": 1,
     "RotaryEmbedding": 1,
     "com.microsoft.GroupQueryAttention": 1,
     "com.microsoft.MultiHeadAttention": 1,
@@ -44,6 +46,7 @@ _HEADS = {
 """Factors over heads, which are independent: a part may have any number of them."""
 
 _JOINED: dict[str, Callable[[OpInfo], bool]] = {
+    "com.microsoft.Attention": lambda info: True,
     "com.microsoft.GroupQueryAttention": lambda info: info.operand(1) is None,
     "com.microsoft.MultiHeadAttention": lambda info: info.operand(3) is not None,
 }
@@ -64,20 +67,31 @@ def takes_units(info: OpInfo, rule: Rule, number: int) -> bool:
     merges = info.name in _MERGING and bool(merged_places(info, rule, number))
     tensors = (*info.operands, *info.results)
     own = (tensors[tensor] for tensor, _ in places_of(rule, number))
-    return (merges or _has_any_heads(info, number)) and may_pad(info, own)
+    return (merges or _has_any_heads(info, rule, number)) and may_pad(info, own)
 
 
-def _has_any_heads(info: OpInfo, number: int) -> bool:
-    """Return whether a factor is one over heads, and all operands have heads of one projection."""
+def _has_any_heads(info: OpInfo, rule: Rule, number: int) -> bool:
+    """Return whether a factor is one over heads.
+
+    An operand with heads of several projections must be split in their blocks.
+    """
     joined = _JOINED.get(info.name)
-    return _HEADS.get(info.name) == number and (joined is None or not joined(info))
+    is_apart = joined is None or not joined(info) or bool(rule.sections)
+    return _HEADS.get(info.name) == number and is_apart
 
 
 def merged_places(info: OpInfo, rule: Rule, number: int) -> list[Place]:
     """Return the dimensions that merge factor ``number``, of a known size, with others."""
     size, tensors = rule.factors[number].size, (*info.operands, *info.results)
-    places = ((place, tensors[place[0]]) for place in places_of(rule, number))
+    places = ((place, tensors[place[0]]) for place in unpacked_places(info, rule, number))
     return [place for place, own in places if own is not None and own.shape[place[1]] != size]
+
+
+def unpacked_places(info: OpInfo, rule: Rule, number: int) -> list[Place]:
+    """Return the dimensions along a factor, without those in which an op reads packed blocks."""
+    own, places = packed(info), places_of(rule, number)
+    read = {place for place, _ in own.read} if own is not None else set[Place]()
+    return [place for place in places if place not in read]
 
 
 @cache
@@ -92,11 +106,13 @@ def rule_in_units(info: OpInfo, rule: Rule, units: Counts) -> Rule:
         if ranges and len(own) > 1:
             counted += [(*place, own[each.start : each.stop]) for place, each in ranges.items()]
             found = packed(info)
-            if found is not None and found.read:
-                minors += [(*place, found.minor) for place in ranges]
+            if found is None or not found.read:
+                factors[number], own = replace(factor, can_split=True), ()
+            elif found.minor is not None:
+                minors, own = [*minors, *((*place, found.minor) for place in ranges)], ()
             else:
-                factors[number] = replace(factor, can_split=True)
-        elif len(own) == len(factor.blocks or (1,)) and takes_units(info, rule, number):
+                own = own[:1]
+        if len(own) == len(factor.blocks or (1,)) and takes_units(info, rule, number):
             factors[number] = replace(factor, units=own)
             if own == (factor.size,):
                 counted += [(*place, own) for place in merged_places(info, rule, number)]
@@ -129,7 +145,8 @@ def block_ranges(info: OpInfo, rule: Rule, number: int) -> dict[Place, range]:
     if own is None or not along & sections.keys():
         return {}
     for place, _ in own.read if own.units else ():
-        found[place] = range(len(sections[place]))
+        if place in sections:
+            found[place] = range(len(sections[place]))
     for span in own.spans:
         if span.whole not in sections:
             return {}
