@@ -49,6 +49,15 @@ _GROUPED = {
     "num_key_value_heads": SHARED,
     "max_position_embeddings": CONTEXT,
 }
+_WIDE = {
+    "vocab_size": 32_000,
+    "hidden_size": 1024,
+    "intermediate_size": 2816,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 2048,
+}
 _PLAIN = {
     "vocab_size": VOCABULARY,
     "hidden_size": WIDTH,
@@ -68,6 +77,7 @@ CONFIGS: dict[str, tuple[str, Callable[[], PretrainedConfig]]] = {
     "neox": ("script", lambda: GPTNeoXConfig(**_PLAIN, intermediate_size=4 * WIDTH)),
     "llama": ("script", lambda: LlamaConfig(**_GROUPED)),
     "qwen2": ("dynamo", lambda: Qwen2Config(**_GROUPED)),
+    "wide": ("genai", lambda: LlamaConfig(**_WIDE)),
     "mistral": ("genai", lambda: MistralConfig(**_GROUPED, sliding_window=None)),
 }
 

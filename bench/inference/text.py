@@ -2,13 +2,16 @@
 
     python bench/inference/text.py FOLDER [NAME ...]
 
-FOLDER is the output of bench/inference/decoders.py. Each model is compiled for one rank and for
-two. The same prompt goes to these plans, to the bare graphs of their ranks in a loop (*alone*,
-which chooses no tokens), to ONNX Runtime on one device, to transformers (`--torch PYTHON`, an
-interpreter with it) and to onnxruntime-genai (`--genai PYTHON`, for the models that it built). All
-have the same cores, engines take turns, and figures are medians of rounds.
+FOLDER is the output of bench/inference/decoders.py. Each model is compiled for one rank, and for
+two with a half of the threads each. The same prompt goes to these plans, to the bare graphs of
+their ranks in a loop (*alone*, which chooses no tokens), to ONNX Runtime on one device, to
+transformers (`--torch PYTHON`, an interpreter with it), to onnxruntime-genai (`--genai PYTHON`, for
+the models that it built) and to llama.cpp (`--llama PYTHON`, with llama-cpp-python and gguf, for
+LLaMAs). `--speculate N` adds plans with N proposed tokens. All have the same number of threads
+(`--threads`, by default the cores), and engines take turns.
 
-Prints whether tokens are equal, and tokens per second of the prompt and of the continuation.
+Prints whether tokens are equal, and tokens per second of the prompt and of the continuation:
+medians of rounds, and the fastest round, which other programs disturbed least.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 
+from inference.gguf_models import KINDS
 from inference.text_engines import timed
 from tensoropt.compiler.cli.opt import main as compile_model
 from tensoropt.runtime.session.session import cores
@@ -62,9 +66,9 @@ def _head(folder: Path) -> int:
     return int(size)
 
 
-def open_session(stack: ExitStack, plan: Path, ranks: int) -> Ask:
-    """Return a function that queries a plan's ranks, which share the cores."""
-    opened = stack.enter_context(TextSession(plan, threads=max(1, cores() // ranks)))
+def open_session(stack: ExitStack, plan: Path, threads: int, speculate: int = 0) -> Ask:
+    """Return a function that queries a plan's ranks, each with ``threads``."""
+    opened = stack.enter_context(TextSession(plan, threads=threads, slots=1, speculate=speculate))
     opened._decoder.entry["end"] = []  # the other engines ignore the end token too
 
     def run(prompt: list[int], count: int) -> Any:
@@ -73,12 +77,12 @@ def open_session(stack: ExitStack, plan: Path, ranks: int) -> Ask:
     return lambda prompt, count: timed(run, prompt, count)
 
 
-def open_ranks(plan: Path, ranks: int) -> Ask:
+def open_ranks(plan: Path, ranks: int, threads: int) -> Ask:
     """Return a function that runs the graphs of a plan's ranks in a loop, in new processes."""
     script = str(Path(__file__).with_name("text_engines.py"))
     mpiexec = str(Path(sys.executable).with_name("mpiexec"))
-    threads = str(max(1, cores() // ranks))
-    command = [mpiexec, "-n", str(ranks), sys.executable, script, "ranks", str(plan), threads]
+    own = ["ranks", str(plan), str(threads)]
+    command = [mpiexec, "-n", str(ranks), sys.executable, script, *own]
 
     def ask(prompt: list[int], count: int) -> Answer:
         request = json.dumps({"prompt": prompt, "count": count})
@@ -88,10 +92,10 @@ def open_ranks(plan: Path, ranks: int) -> Ask:
     return ask
 
 
-def open_engine(stack: ExitStack, python: str, name: str, folder: Path) -> Ask:
+def open_engine(stack: ExitStack, python: str, name: str, folder: Path, threads: int) -> Ask:
     """Return a function that queries an engine in its own process."""
     script = Path(__file__).with_name("text_engines.py")
-    command = [python, str(script), name, str(folder), str(cores())]
+    command = [python, str(script), name, str(folder), str(threads)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     process = stack.enter_context(subprocess.Popen(command, text=True, **pipes))  # type: ignore[call-overload]
     stack.callback(process.stdin.close)
@@ -108,17 +112,24 @@ def open_engine(stack: ExitStack, python: str, name: str, folder: Path) -> Ask:
 def open_engines(arguments: argparse.Namespace, folder: Path, stack: ExitStack) -> dict[str, Ask]:
     """Return all engines for one model, by name."""
     where = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-    ways = {}
-    for ranks in (1, 2):
+    ways, threads = {}, arguments.threads
+    for ranks in (1, 2) if threads > 1 else (1,):
+        each = threads // ranks
         plan, name = plan_of(folder / "model.onnx", ranks, where), f"{ranks} rank{'s'[: ranks - 1]}"
-        ways[name] = open_session(stack, plan, ranks)
-        ways[f"{name} alone"] = open_ranks(plan, ranks)
-    ways["one device"] = open_engine(stack, sys.executable, "ort", folder)
+        ways[name] = open_session(stack, plan, each)
+        ways[f"{name} alone"] = open_ranks(plan, ranks, each)
+        if arguments.speculate and _is_genai(folder):
+            proposing = open_session(stack, plan, each, arguments.speculate)
+            ways[f"{name}, {arguments.speculate} proposed"] = proposing
+    ways["one device"] = open_engine(stack, sys.executable, "ort", folder, threads)
     if arguments.torch:
         python = arguments.genai if _is_genai(folder) and arguments.genai else arguments.torch
-        ways["transformers"] = open_engine(stack, python, "torch", folder)
+        ways["transformers"] = open_engine(stack, python, "torch", folder, threads)
     if arguments.genai and _is_genai(folder):
-        ways["genai"] = open_engine(stack, arguments.genai, "genai", folder)
+        ways["genai"] = open_engine(stack, arguments.genai, "genai", folder, threads)
+    kind = json.loads((folder / "hf" / "config.json").read_text())["model_type"]
+    if arguments.llama and kind in KINDS:
+        ways["llama.cpp"] = open_engine(stack, arguments.llama, "llama", folder, threads)
     return ways
 
 
@@ -140,13 +151,19 @@ def compared(arguments: argparse.Namespace, folder: Path) -> list[list[str]]:
 def _row(
     model: str, name: str, answers: Sequence[Answer], expected: list[int], length: int
 ) -> list[str]:
-    first, rest = (
-        statistics.median(answer[side] for answer in answers[1:]) for side in ("first_s", "rest_s")
+    first, rest, best = (
+        measure(answer[side] for answer in answers[1:])
+        for side, measure in (
+            ("first_s", statistics.median),
+            ("rest_s", statistics.median),
+            ("rest_s", min),
+        )
     )
+    steps = len(expected) - 1
     equal = sum(answer["tokens"] == expected for answer in answers)
     tokens = f"{equal} of {len(answers)} equal" if answers[0]["tokens"] else "none chosen"
-    rates = f"{length / first:.0f}", f"{(len(expected) - 1) / rest:.0f}"
-    return [model, name, tokens, *rates, f"{1e3 * rest / (len(expected) - 1):.2f} ms"]
+    rates = (f"{count / taken:.0f}" for count, taken in ((length, first), (steps, rest)))
+    return [model, name, tokens, *rates, f"{1e3 * rest / steps:.2f} ms", f"{steps / best:.0f}"]
 
 
 def main() -> None:
@@ -156,12 +173,15 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--torch", metavar="PYTHON")
     parser.add_argument("--genai", metavar="PYTHON")
+    parser.add_argument("--llama", metavar="PYTHON")
+    parser.add_argument("--threads", type=int, default=cores())
+    parser.add_argument("--speculate", type=int, default=0, metavar="TOKENS")
     parser.add_argument("--prompt", type=int, default=256, metavar="TOKENS")
     parser.add_argument("--count", type=int, default=200, metavar="TOKENS")
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse()
     names = arguments.names or sorted(p.parent.name for p in arguments.folder.glob("*/model.onnx"))
-    head = ["model", "way", "tokens", "prompt tok/s", "tok/s", "a token"]
+    head = ["model", "way", "tokens", "prompt tok/s", "tok/s", "a token", "fastest tok/s"]
     for name in names:
         rows = compared(arguments, arguments.folder / name)
         print("\n".join(columns([head, *rows])), flush=True)

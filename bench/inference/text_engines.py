@@ -4,8 +4,8 @@
 
 Reads requests from stdin, a JSON object per line with `prompt` and `count`, and answers each with
 an object: `tokens`, `first_s` (until the first token) and `rest_s`. ENGINE is `torch` (transformers
-on FOLDER/hf), `genai` (onnxruntime-genai on FOLDER) or `ort` (one session on FOLDER/model.onnx,
-with its caches through numpy).
+on FOLDER/hf), `genai` (onnxruntime-genai on FOLDER), `llama` (llama.cpp on the weights of
+FOLDER/hf) or `ort` (one session on FOLDER/model.onnx, with its caches through numpy).
 
     mpiexec -n RANKS python bench/inference/text_engines.py ranks PLAN THREADS REQUEST
 
@@ -15,6 +15,7 @@ choose tokens, and reads the same token again.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
@@ -66,6 +67,23 @@ def genai_engine(folder: Path, threads: int) -> Engine:
         for _ in range(count):
             generator.generate_next_token()
             yield int(generator.get_next_tokens()[0])
+
+    return run
+
+
+def llama_engine(folder: Path, threads: int) -> Engine:
+    """Return llama.cpp with float32 weights and caches."""
+    from gguf_models import write_gguf
+    from llama_cpp import GGML_TYPE_F32, Llama
+
+    types = {"type_k": GGML_TYPE_F32, "type_v": GGML_TYPE_F32}
+    cores = {"n_threads": threads, "n_threads_batch": threads}
+    model = Llama(str(write_gguf(folder)), n_ctx=0, verbose=False, **types, **cores)
+
+    def run(prompt: list[int], count: int) -> Iterator[int]:
+        made = model.generate(prompt, temp=0.0, top_k=1, repeat_penalty=1.0)
+        model.reset()  # without the prefix of the last text
+        yield from itertools.islice(made, count)
 
     return run
 
@@ -171,7 +189,13 @@ def rank_engine(folder: Path, threads: int) -> Engine:
     return run
 
 
-ENGINES = {"torch": torch_engine, "genai": genai_engine, "ort": ort_engine, "ranks": rank_engine}
+ENGINES = {
+    "torch": torch_engine,
+    "genai": genai_engine,
+    "llama": llama_engine,
+    "ort": ort_engine,
+    "ranks": rank_engine,
+}
 
 
 def timed(run: Engine, prompt: list[int], count: int) -> dict[str, Any]:

@@ -53,11 +53,11 @@ class Texts:
     answer has the rest. A key without a token reports that the text was admitted. They also count
     ``proposed`` and ``accepted`` tokens.
 
-    Options: at most ``slots`` texts are continued together, and between two steps of the batch at
-    most ``step_tokens`` tokens of prompts are read, or the fewest that the plan can read. None sets
-    no limit. Of the tokens that may follow a text, up to ``speculate`` are proposed and verified in
-    one step. ``prefill`` is the folder of another plan that reads the prompts. ``tokenizer`` is the
-    file that grammars need.
+    Options: at most ``slots`` texts are continued together, and in a step of the batch, or between
+    two, at most ``step_tokens`` tokens of prompts are read, or the fewest that the plan can read.
+    None sets no limit. Of the tokens that may follow a text, up to ``speculate`` are proposed and
+    verified in one step. ``prefill`` is the folder of another plan that reads the prompts.
+    ``tokenizer`` is the file that grammars need.
     """
 
     def __init__(self, rank: Rank) -> None:

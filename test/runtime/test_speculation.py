@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
+from contextlib import aclosing
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +16,14 @@ from hypothesis import strategies as st
 
 from tensoropt.compiler.cli.opt import main as compile_model
 from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.support.rank_options import SessionOptions
 from tensoropt.runtime.text.proposals import Proposals
 from tensoropt.runtime.text.sampling import Sampler, Sampling
 from tensoropt.runtime.text.scheduling import Text
 from tensoropt.runtime.text.session import TextSession
+from tensoropt.serving.metrics import Metrics
+from tensoropt.serving.opening import open_texts
+from tensoropt.serving.options import TextLimits
 
 CONTEXT = 60
 
@@ -74,6 +80,24 @@ def test_samples_are_those_without_proposals(model: Path) -> None:
             found.append(session.generate(prompt, **how))
     assert found[0] == found[1]
     assert session.accepted
+
+
+def test_a_server_counts_proposals(model: Path) -> None:
+    metrics, plans = Metrics(), {"m": plan_of(model, 1)}
+    limits = TextLimits(slots=1, speculate=3)
+    served = open_texts(plans, {}, SessionOptions(threads=1), limits, metrics)["m"]
+
+    async def finish() -> None:
+        async with aclosing(served.pieces([[3, 7] * 5], max_tokens=40)) as pieces:
+            assert len([piece async for piece in pieces]) == 40
+        counts = f"{served._session.proposed}.0", f"{served._session.accepted}.0"
+        for result, count in zip(("all", "accepted"), counts, strict=True):
+            name = f'tensoropt_proposed_tokens{{model="m",result="{result}"}}'
+            assert f"{name} {count}" in metrics.text().decode()
+        assert "0.0" not in counts
+        await served.close()
+
+    asyncio.run(finish())
 
 
 def test_an_end_token_among_the_accepted(model: Path) -> None:
