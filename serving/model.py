@@ -15,6 +15,7 @@ from tensoropt.serving.batching.batcher import Batcher
 from tensoropt.serving.batching.merging import Empty, Tensors
 from tensoropt.serving.batching.sizes import Batching, batching_of
 from tensoropt.serving.checking import check_request
+from tensoropt.serving.encoder import Encoder
 from tensoropt.serving.metrics import Metrics
 from tensoropt.serving.options import ServingOptions
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
@@ -78,7 +79,10 @@ def specs_of(tensors: Sequence[Any], dims: Mapping[str, int]) -> tuple[TensorSpe
 
 
 class Model:
-    """Answers requests for one plan while `work` runs, and restarts ranks that ended."""
+    """Answers requests for one plan while `work` runs, and restarts ranks that ended.
+
+    ``encoder`` converts texts, if the plan is an encoder's.
+    """
 
     def __init__(
         self,
@@ -88,7 +92,9 @@ class Model:
         session: RanksSession,
         options: ServingOptions,
         metrics: Metrics,
+        encoder: Encoder | None = None,
     ) -> None:
+        self.encoder = encoder
         self.name, self.inputs, self.outputs = name, tuple(inputs), tuple(outputs)
         self._session, self._metrics, self._timeout_s = session, metrics, options.timeout_s
         found = batching_of(inputs, outputs, options.max_batch)

@@ -11,6 +11,7 @@ from tensoropt.runtime.pool.session import Session
 from tensoropt.runtime.support.errors import UserError, did_you_mean
 from tensoropt.runtime.support.rank_options import SessionOptions
 from tensoropt.runtime.text.session import TextSession
+from tensoropt.serving.encoder import find_encoder
 from tensoropt.serving.metrics import Metrics
 from tensoropt.serving.model import Model, specs_of
 from tensoropt.serving.options import ServingOptions, TextLimits
@@ -171,4 +172,5 @@ def _open_model(
     own = restrict_dims(plan, session_options)
     inputs, outputs = specs_of(plan.inputs, own.dims), specs_of(plan.outputs, own.dims)
     sessions.append(Session(folder, **vars(own)))
-    return Model(name, inputs, outputs, sessions[-1], options, metrics)
+    encoder = find_encoder(plan, inputs, outputs, options.pooling)
+    return Model(name, inputs, outputs, sessions[-1], options, metrics, encoder)

@@ -8,7 +8,10 @@ from pathlib import Path
 from tensoropt.runtime.text.limits import SLOTS, SPECULATE
 from tensoropt.serving.protocol.keys import Keys
 
-__all__ = ["ServerOptions", "ServingOptions", "TextLimits"]
+__all__ = ["POOLINGS", "ServerOptions", "ServingOptions", "TextLimits"]
+
+POOLINGS = ("mean", "cls")
+"""Embeddings of an encoder: the mean of a text's tokens, or its first token."""
 
 _QUEUE, _TIMEOUT_S = 256, 60.0
 
@@ -32,7 +35,8 @@ class ServerOptions:
 class ServingOptions:
     """Options for collecting requests into runs.
 
-    The model is not ready while a run has taken longer than ``timeout_s``.
+    The model is not ready while a run has taken longer than ``timeout_s``. Encoders make embeddings
+    by ``pooling``.
     """
 
     batch_delay_s: float = 0.002
@@ -40,6 +44,7 @@ class ServingOptions:
     is_batching: bool = True
     queue: int = _QUEUE
     timeout_s: float = _TIMEOUT_S
+    pooling: str = POOLINGS[0]
 
 
 @dataclass(frozen=True)

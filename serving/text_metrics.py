@@ -52,7 +52,7 @@ class TextMetrics:
             [*_LABELS, "finished_reason"], registry=registry,
         )  # fmt: skip
         self.first = histogram("time_to_first_token_seconds", "To the first token.", _FIRST_S)
-        # The second name is that of older versions.
+        # Older versions have the second name.
         self.between = [
             histogram(name, "Between two tokens of a text.", _TOKEN_S)
             for name in ("inter_token_latency_seconds", "time_per_output_token_seconds")

@@ -30,6 +30,7 @@ from tensoropt.passes.keep_whole import drop_whole, whole_of
 from tensoropt.passes.pipeline import passed_phase
 from tensoropt.runtime.plan.costs import COSTS
 from tensoropt.runtime.plan.graphs import GRADIENTS
+from tensoropt.runtime.text.decoder import IDS
 
 __all__ = ["check_weights", "export_initial", "export_plan", "fill_training_plan"]
 
@@ -133,12 +134,12 @@ def _export_model(
         for rank in range(stored.mesh.size):
             say(f"writing ranks: {rank + 1} of {stored.mesh.size}")
             export_rank(program, rank, stored, target=target)
-    caches = describe_caches(whole_of(module))
-    if caches:
+    caches, described = describe_caches(whole_of(module)), describe_module(whole_of(module))
+    if any(entry["name"] == IDS for entry in described["inputs"]):
         copy_tokenizer(weights, folder)
     return {
         "predicted": predicted(module, weights, program_memory(program)),
-        **describe_module(whole_of(module)),
+        **described,
         **({"caches": caches, "text": text_entry(weights)} if caches else {}),
     }
 

@@ -58,7 +58,7 @@ class Prompts:
             self._template = find_template(self._plan)
         return self._template
 
-    def of_chat(self, messages: Chat, tools: Tools = ()) -> list[int]:
+    def tokens_of_chat(self, messages: Chat, tools: Tools = ()) -> list[int]:
         """Return the tokens of a chat; raises `UserError` if it cannot be continued."""
         template = self.template
         if template is None:
@@ -76,7 +76,7 @@ class Prompts:
         self._check(tokens)
         return tokens
 
-    def of(self, prompt: Prompt) -> list[int]:
+    def tokens_of(self, prompt: Prompt) -> list[int]:
         """Return the tokens of a prompt; raises `UserError` if it cannot be continued."""
         if isinstance(prompt, str):
             if self.vocabulary is None:

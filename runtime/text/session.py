@@ -244,11 +244,11 @@ class TextSession(Closing):
 
     def tokens_of_chat(self, messages: Chat, tools: Tools = ()) -> list[int]:
         """Return the tokens of a chat; raises `UserError` if it cannot be continued."""
-        return self._prompts.of_chat(messages, tools)
+        return self._prompts.tokens_of_chat(messages, tools)
 
     def tokens_of(self, prompt: Prompt) -> list[int]:
         """Return the tokens of a prompt; raises `UserError` if it cannot be continued."""
-        return self._prompts.of(prompt)
+        return self._prompts.tokens_of(prompt)
 
     def check_grammar(self, grammar: str) -> None:
         """Raise `UserError` unless texts can keep to a grammar. It takes a second at most."""

@@ -17,7 +17,7 @@ from tensoropt.runtime.support.kinds import SECONDS, integer, number
 from tensoropt.runtime.support.options import add_flags, options_in
 from tensoropt.runtime.support.rank_options import SessionOptions
 from tensoropt.runtime.support.version import TOOL
-from tensoropt.serving.options import ServerOptions, ServingOptions, TextLimits
+from tensoropt.serving.options import POOLINGS, ServerOptions, ServingOptions, TextLimits
 
 __all__ = ["build_parser", "main"]
 
@@ -124,7 +124,7 @@ def _serve(
         most = arguments.max_body << 20  # from MiB
         together = None if arguments.max_bodies is None else arguments.max_bodies << 20
         bodies = Bodies(most, together, SideProcess(most, arguments.timeout))
-        routes = openai_routes(texts, bodies, arguments.timeout)
+        routes = openai_routes(service, bodies, arguments.timeout)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(serve(service, listener, options, bodies, routes, opener.reopen))
     return 0
@@ -162,6 +162,7 @@ def _options(arguments: argparse.Namespace) -> ServingOptions:
         is_batching=not arguments.no_batching,
         queue=arguments.queue,
         timeout_s=arguments.timeout,
+        pooling=arguments.pooling,
     )
 
 
@@ -221,6 +222,8 @@ def _add_batching(add: Any) -> None:
         help="time to collect further requests while ranks are idle (%(default)g)")  # fmt: skip
     add("--max-batch", type=integer(1), metavar="N",
         help="most samples per run for a symbolic batch dimension (8)")  # fmt: skip
+    add("--pooling", choices=POOLINGS, default=ServingOptions.pooling,
+        help="embeddings: mean of the tokens, or first token (%(default)s)")  # fmt: skip
     add("--no-batching", action="store_true", help="run each request separately")
 
 

@@ -66,6 +66,10 @@ class Answer(ABC):
     def choice(self, prompt: int) -> Choice:
         """Return a new choice, of the prompt with this number."""
 
+    async def response(self, *, is_streamed: bool) -> Response:
+        """Return the response, complete or streamed; raises `RefusedError`."""
+        return await self.streamed() if is_streamed else await self.whole()
+
     async def whole(self) -> Response:
         """Return the answer when it is complete; raises `RefusedError`."""
         texts: list[list[Piece]] = [[] for _ in range(len(self._prompts) * self._tries)]

@@ -20,7 +20,6 @@ _MOST_STOPS = 64
 _MOST_BIASES = 1024
 _Bias = Annotated[float, Field(ge=-100, le=100)]
 _Token = Annotated[str, Field(pattern=r"^\d{1,9}$")]
-_Stop = Annotated[str, Field(min_length=1)]
 
 
 class StreamOptions(Given):
@@ -44,7 +43,7 @@ class Asked(Given):
     frequency_penalty: float = Field(0.0, ge=-2, le=2)
     repetition_penalty: float = Field(1.0, gt=0, le=2)
     logit_bias: dict[_Token, _Bias] = Field({}, max_length=_MOST_BIASES)
-    stop: _Stop | Annotated[list[_Stop], Field(max_length=_MOST_STOPS)] = Field([])
+    stop: str | Annotated[list[str], Field(max_length=_MOST_STOPS)] = Field([])
     stop_token_ids: list[Annotated[int, Field(ge=0)]] = Field([], max_length=_MOST_STOPS)
     ignore_eos: bool = False
     response_format: ResponseFormat | None = None

@@ -29,18 +29,20 @@ class CallReader:
     def add(self, text: str) -> tuple[str, list[dict[str, Any]]]:
         """Return the further prose, and the calls that are complete, in the protocol's form."""
         self._held += text
+        # Each try reads the whole call again, so only a last character is a reason to try.
+        may_end = (self._form.end or "}")[-1] in text
         prose, calls = "", []
         while True:
             if not self._is_call:
                 prose += self._take_prose()
-            call = self._take_call() if self._is_call else None
+            call = self._take_call() if self._is_call and may_end else None
             if call is None:
                 break
             calls.append(call)
         return (prose if not self.count or prose.strip() else ""), calls
 
     def rest(self) -> str:
-        """Return the text that is held, at the end: a call that is not complete."""
+        """Return the remaining text at the end: an incomplete call."""
         rest, self._held = self._held, ""
         return rest if rest.strip() else ""
 
@@ -66,7 +68,7 @@ class CallReader:
         """Return the call that the text begins with, None if it is not complete."""
         text, end = self._held.lstrip(), self._form.end
         try:
-            called, size = _DECODER.raw_decode(text if "}" in text else "")
+            called, size = _DECODER.raw_decode(text)
         except ValueError:
             return None
         if not text.startswith(end, size):

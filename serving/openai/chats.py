@@ -181,7 +181,7 @@ def chat_routes(models: Mapping[str, TextModel], bodies: Bodies, timeout_s: floa
     """Return the route; limits are as for `completion_routes`."""
     router = APIRouter(prefix="/v1/chat")
 
-    async def read(body: Body) -> tuple[Answer, bool]:
+    async def answer(body: Body) -> Response:
         asked = await body.parse(AskedChat.parse)
         model = find_model(models, asked.model)
         with model.refusals():
@@ -192,10 +192,10 @@ def chat_routes(models: Mapping[str, TextModel], bodies: Bodies, timeout_s: floa
             tokens = await model.tokens_of_chat(messages, plain)
             calls = _calls(model, asked)
             await model.check_grammar(asked.grammar if calls is None else calls[0])
-        return ChatAnswer(model, tokens, asked, calls), asked.stream
+        return await ChatAnswer(model, tokens, asked, calls).response(is_streamed=asked.stream)
 
     @router.post("/completions")
     async def complete(request: Request) -> Response:
-        return await respond(request, bodies, timeout_s, read)
+        return await respond(request, bodies, timeout_s, answer)
 
     return router

@@ -132,7 +132,7 @@ def completion_routes(
     """Return the route; a text, or its first streamed piece, is due within ``timeout_s``."""
     router = APIRouter(prefix="/v1")
 
-    async def read(body: Body) -> tuple[Answer, bool]:
+    async def answer(body: Body) -> Response:
         most = max(model.limits.max_prompts for model in models.values())
         contexts = [model.context for model in models.values() if model.context is not None]
         longest = max(contexts) if len(contexts) == len(models) else None
@@ -142,10 +142,10 @@ def completion_routes(
             check_texts(model, len(asked.prompts()), asked.best_of or asked.n)
             await model.check_grammar(asked.grammar)
             tokens = [await model.tokens_of(prompt) for prompt in asked.prompts()]
-        return Completion(model, tokens, asked), asked.stream
+        return await Completion(model, tokens, asked).response(is_streamed=asked.stream)
 
     @router.post("/completions")
     async def complete(request: Request) -> Response:
-        return await respond(request, bodies, timeout_s, read)
+        return await respond(request, bodies, timeout_s, answer)
 
     return router

@@ -1,4 +1,4 @@
-"""Messages of a chat, in OpenAI's form and in that of chat templates."""
+"""Messages of a chat in OpenAI's form, and in the form for chat templates."""
 
 from __future__ import annotations
 

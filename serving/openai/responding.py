@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
 
 from fastapi import Request, Response
 
@@ -11,7 +12,6 @@ from tensoropt.runtime.support.errors import did_you_mean
 from tensoropt.serving.http.body import Bodies, Body
 from tensoropt.serving.http.disconnect import unless_disconnected
 from tensoropt.serving.http.errors import error_response
-from tensoropt.serving.openai.answers import Answer
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
 from tensoropt.serving.text_model import TextModel
 
@@ -22,28 +22,23 @@ async def respond(
     request: Request,
     bodies: Bodies,
     timeout_s: float,
-    read: Callable[[Body], Awaitable[tuple[Answer, bool]]],
+    answer: Callable[[Body], Coroutine[Any, Any, Response]],
 ) -> Response:
     """Return the response to a request, or the protocol's error.
 
-    ``read`` returns the answer to a body, and True to stream it. The whole text, or the first
-    piece of a stream, must be ready within ``timeout_s``.
+    ``answer`` returns the response to a body. It must be ready within ``timeout_s``: the whole
+    text, or the first piece of a stream.
     """
     try:
         with bodies.open(request) as body:
             await body.read()
             async with asyncio.timeout(timeout_s):
-                return await unless_disconnected(request, _response(read(body)))
+                return await unless_disconnected(request, answer(body))
     except RefusedError as error:
         return error_response(error)
     except TimeoutError:
         late = RefusedError(Reason.LATE, f"no answer within {timeout_s:g} s (--timeout)")
         return error_response(late)
-
-
-async def _response(read: Awaitable[tuple[Answer, bool]]) -> Response:
-    answer, is_streamed = await read
-    return await answer.streamed() if is_streamed else await answer.whole()
 
 
 def find_model(models: Mapping[str, TextModel], name: str) -> TextModel:

@@ -75,7 +75,8 @@ _PLAIN = CallForm("", "", "arguments")
 def find_form(template: str) -> tuple[CallForm, bool]:
     """Return the form of calls by a chat template; True if the model knows it.
 
-    Templates of Qwen, Hermes and others name the tags of calls, those of Llama the parameters.
+    Templates of Qwen, Hermes and others name the tags of calls; templates of Llama name the
+    parameters.
     """
     if "<tool_call>" in template:
         return _TAGGED, True

@@ -115,7 +115,7 @@ def _main() -> None:
     options = ServerOptions(grpc_port=0, address_file=arguments.address_file, keys=keys)
     side = SideProcess(arguments.max_body, arguments.timeout)
     bodies = body.Bodies(arguments.max_body, arguments.max_bodies, side)
-    routes = openai_routes(texts, bodies, 20.0)
+    routes = openai_routes(service, bodies, 20.0)
     with listen("HTTP", "127.0.0.1", 0) as listener:
         asyncio.run(serve(service, listener, options, bodies, [more, *routes]))
 

@@ -19,6 +19,7 @@ from tensoropt.serving.http.body import Bodies
 from tensoropt.serving.metrics import Metrics
 from tensoropt.serving.openai.routes import openai_routes
 from tensoropt.serving.options import TextLimits
+from tensoropt.serving.service import Service
 from tensoropt.serving.text_model import TextModel
 
 TALK: Any = [{"role": "system", "content": "ab"}, {"role": "user", "content": "c"}]
@@ -38,7 +39,8 @@ def asked(ask: Ask, session: Counting | None = None) -> Any:
         app = FastAPI()
         counting: Any = session or Counting()
         model = TextModel("m", counting, TextLimits(queue=4), Metrics())
-        for routes in openai_routes({"m": model}, Bodies(1 << 16), 20.0):
+        service = Service({}, Metrics(), 20.0, {"m": model})
+        for routes in openai_routes(service, Bodies(1 << 16), 20.0):
             app.include_router(routes)
         transport = httpx.ASGITransport(app)
         async with (
@@ -216,7 +218,7 @@ def test_models() -> None:
     assert found == [one]
     assert (one.id, one.object, one.owned_by) == ("m", "model", "tensoropt")
     assert abs(one.created - time.time()) < 600
-    with pytest.raises(openai.NotFoundError, match="model 'n': not a text model here") as caught:
+    with pytest.raises(openai.NotFoundError, match="model 'n': not a model of texts") as caught:
         asked(lambda client: client.models.retrieve("n"))
     assert (caught.value.type, caught.value.code) == ("invalid_request_error", "model_not_found")
 

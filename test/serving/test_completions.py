@@ -21,6 +21,7 @@ from tensoropt.serving.http.body import Bodies
 from tensoropt.serving.metrics import Metrics
 from tensoropt.serving.openai.routes import openai_routes
 from tensoropt.serving.options import TextLimits
+from tensoropt.serving.service import Service
 from tensoropt.serving.text_model import TextModel
 
 URL = "/v1/completions"
@@ -126,11 +127,15 @@ def session() -> Counting:
     return Counting()
 
 
+def _service(model: TextModel) -> Service:
+    return Service({}, Metrics(), 20.0, {model.name: model})
+
+
 @pytest.fixture
 def client(session: Counting) -> Iterator[TestClient]:
     app = FastAPI()
     model = TextModel("m", session, TextLimits(queue=4, max_prompts=3), Metrics())
-    for routes in openai_routes({"m": model}, Bodies(1 << 16), 20.0):
+    for routes in openai_routes(_service(model), Bodies(1 << 16), 20.0):
         app.include_router(routes)
     with TestClient(app) as client:
         yield client

@@ -31,7 +31,7 @@ def client(session: Counting) -> Iterator[TestClient]:
     metrics, bodies = Metrics(), Bodies(1 << 16)
     texts = {"m": TextModel("m", session, TextLimits(), metrics)}  # type: ignore[arg-type]
     service = Service({}, metrics, 20.0, texts)
-    with TestClient(make_app(service, bodies, openai_routes(texts, bodies, 20.0))) as client:
+    with TestClient(make_app(service, bodies, openai_routes(service, bodies, 20.0))) as client:
         yield client
 
 
