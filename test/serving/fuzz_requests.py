@@ -46,18 +46,46 @@ _WORDS: dict[str, Any] = {
 }
 _CHAT: dict[str, Any] = {
     "model": "m",
-    "messages": [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}],
+    "messages": [
+        {
+            "role": "assistant",
+            "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": "{}"}}],
+        },
+        {"role": "user", "tool_call_id": "1", "content": [{"type": "text", "text": "a"}]},
+    ],
     "temperature": 0.5,
     "stream": False,
     "stream_options": None,
     "response_format": {"type": "text"},
-    "logit_bias": {},
-    "tools": [],
+    "logit_bias": {"5": 1.5},
+    "tools": [
+        {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}},
+    ],
+    "tool_choice": {"type": "function", "function": {"name": "f"}},
+    "n": 2,
+    "logprobs": True,
+    "top_logprobs": 2,
+    "presence_penalty": 0.5,
+    "repetition_penalty": 1.1,
     "stop": ["x"],
     "seed": 1,
     "max_tokens": 3,
 }
-_TEXT: dict[str, Any] = {"model": "m", "prompt": ["ab", "c"], "max_tokens": 2, "n": 1, "top_p": 0.9}
+_TEXT: dict[str, Any] = {
+    "model": "m",
+    "prompt": ["ab", "c"],
+    "max_tokens": 2,
+    "n": 1,
+    "best_of": 2,
+    "logprobs": 1,
+    "top_p": 0.9,
+    "min_p": 0.1,
+    "stop_token_ids": [3],
+    "response_format": {
+        "type": "json_schema",
+        "json_schema": {"name": "a", "schema": {"type": "object", "properties": {"b": {}}}},
+    },
+}
 _JSON = {
     "/v2/models/double/infer": _INFER,
     "/v2/models/words/infer": _WORDS,
