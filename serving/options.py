@@ -49,7 +49,7 @@ class ServingOptions:
 
 @dataclass(frozen=True)
 class TextLimits:
-    """Limits on the queue of requests, on their prompts, and on the texts that run together.
+    """Limits on the queue of requests, on their texts, and on the texts that run together.
 
     ``slots``, ``context``, ``step_tokens`` and ``speculate`` are for `TextSession`. If a graph
     scores all tokens of a step, 512 over a vocabulary of 128 thousand take 256 MiB in float32.

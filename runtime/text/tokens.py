@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,10 +71,18 @@ class Vocabulary:
 
         Some decoders drop the space before the first token, so another token precedes them.
         """
-        before = self.tokens("a", is_begun=True)
-        start = self._tokenizer.decode(before, skip_special_tokens=False)
-        text: str = self._tokenizer.decode([*before, *tokens], skip_special_tokens=False)
-        return text[len(start) :]
+        text = self._tokenizer.decode([*self._before, *tokens], skip_special_tokens=False)
+        return text[self._start :]
+
+    @cached_property
+    def _before(self) -> list[int]:
+        """A token of plain text."""
+        return self.tokens("a", is_begun=True)
+
+    @cached_property
+    def _start(self) -> int:
+        """Length of the text of that token."""
+        return len(self._tokenizer.decode(self._before, skip_special_tokens=False))
 
     def stream(self) -> TextOf:
         """Return an incremental decoder."""

@@ -231,7 +231,7 @@ def _add_limits(add: Any) -> None:
     add("--queue", type=integer(1), default=ServingOptions.queue, metavar="N",
         help="most queued requests (%(default)s)")  # fmt: skip
     add("--max-prompts", type=integer(1), default=TextLimits.max_prompts, metavar="N",
-        help="most prompts per text request (%(default)s)")  # fmt: skip
+        help="most texts per request: prompts times n (%(default)s)")  # fmt: skip
     add("--slots", type=integer(1), default=TextLimits.slots, metavar="N",
         help="most texts that run together (%(default)s)")  # fmt: skip
     add("--context", type=integer(2), metavar="N",
