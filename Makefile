@@ -227,6 +227,14 @@ bench-streams: build ## Measure: streams through stages next to plans of least l
 bench-megatron: build ## Measure: fastest plans of exported models next to Megatron's (ARGS: folder of bench/megatron/exports.py)
 	$(BIN)/python bench/megatron/compare.py $(ARGS)
 
+bench-stages: build ## Measure: pipelines next to published steps, and certified cuts (15 minutes)
+	$(BIN)/python bench/stages/megatron.py $(ARGS)
+	$(BIN)/python bench/stages/schedules.py $(ARGS)
+	$(BIN)/python bench/stages/cut_bounds.py $(ARGS)
+
+bench-stages-clusters: build ## Measure: pipelines next to measured steps on clusters (ARGS: file)
+	$(BIN)/python bench/stages/clusters.py $(ARGS)
+
 bench-elastic: build ## Measure: stalls of elastic jobs, cost of the coordinator, loss curve (long)
 	$(BIN)/python bench/elasticity $(ARGS)
 

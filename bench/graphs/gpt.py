@@ -26,7 +26,10 @@ __all__ = ["Gpt"]
 
 @dataclass(frozen=True, kw_only=True)
 class Gpt:
-    """Sizes of the model; ``dropout`` follows the embedding and every residual."""
+    """Sizes of the model; ``dropout`` follows the embedding and every residual.
+
+    ``attention_dropout`` follows the softmax of scores.
+    """
 
     layers: int = 96
     width: int = 12288
@@ -36,6 +39,7 @@ class Gpt:
     batch: int = 8
     dtype: str = "float16"
     dropout: float = 0.0
+    attention_dropout: float = 0.0
     thirds: bool = False
 
     def build(self, name: str) -> Builder:
@@ -67,7 +71,8 @@ class Gpt:
                 q, k, v = g.ops(3, "Split", packed, axis=-1, num_outputs=3)
             q, v = (g.op("Transpose", part, perm=[0, 2, 1, 3]) for part in (q, v))
             k = g.op("Transpose", k, perm=[0, 2, 3, 1])
-            y = merge_heads(g, attend(g, q, k, v, size, mask), self.width)
+            y = attend(g, q, k, v, size, mask, dropout=self.attention_dropout)
+            y = merge_heads(g, y, self.width)
             return dropped(g, linear(g, y, self.width, self.width, "out"), self.dropout)
 
     def _feed_forward(self, g: Builder, x: str) -> str:

@@ -90,13 +90,23 @@ def merge_heads(g: Builder, x: str, width: int) -> str:
 
 
 def attend(
-    g: Builder, q: str, k_turned: str, v: str, size: int, mask: str = "", bias: str = ""
+    g: Builder,
+    q: str,
+    k_turned: str,
+    v: str,
+    size: int,
+    mask: str = "",
+    bias: str = "",
+    dropout: float = 0.0,
 ) -> str:
-    """Return softmax(q k / sqrt(size)) v, within ``mask``, or with ``bias`` added to scores."""
+    """Return softmax(q k / sqrt(size)) v, within ``mask``, or with ``bias`` added to scores.
+
+    In training, ``dropout`` is the part of the softmax that becomes 0.
+    """
     scores = g.op("MatMul", g.op("Mul", q, g.constant(size**-0.5), name="scale"), k_turned)
     scores = mask_scores(g, scores, mask) if mask else scores
     scores = g.op("Add", scores, bias) if bias else scores
-    return g.op("MatMul", g.op("Softmax", scores, axis=-1), v)
+    return g.op("MatMul", dropped(g, g.op("Softmax", scores, axis=-1), dropout), v)
 
 
 def mask_scores(g: Builder, scores: str, mask: str) -> str:

@@ -1,0 +1,285 @@
+"""Training steps of models with equal layers, as other systems ran them in stages.
+
+A model of three layers is planned with Megatron-LM's splits on the ranks that share a layer, and
+`compiler/stages` adds up the costs of its chunks: the start, a layer and the end. The layers are
+repeated as often as the published model has them, and the schedule that was run is executed with
+these costs. So operators, collectives and schedules have the times of our plans, except for the
+properties of the other `System`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from accuracy.gpu_plans import fastest_plan
+from graphs.gpt import Gpt
+from graphs.llama import Llama
+
+from stages.systems import System, times_of
+from stages.updates import Update
+from tensoropt.compiler.api.model import Model
+from tensoropt.compiler.api.training import Training, step_of
+from tensoropt.compiler.cost.device import Device
+from tensoropt.compiler.planning.pinned_search import pinned_graphs
+from tensoropt.compiler.planning.request import Request
+from tensoropt.compiler.program.graph import Argument, Graph
+from tensoropt.compiler.stages.chunk_costs import Costs
+from tensoropt.compiler.stages.families import FAMILIES, Family, generate
+from tensoropt.compiler.stages.order import Order
+from tensoropt.compiler.training.alternatives import INFERENCE
+from tensoropt.runtime.layout.mesh import Mesh
+from tensoropt.runtime.stages.execution import ChunkCost, execute
+
+__all__ = ["Degrees", "Prediction", "even_chunks", "predict"]
+
+_LAYERS = 3  # of the model that is planned: the middle one is repeated
+_MICRO_BATCHES = 2  # of the step that is planned, so that gradients are summed
+_PINS = {
+    Gpt: ("tokens.weight=S(0)", "layer*.qkv.weight=S(1)", "layer*.attention.out.weight=S(0)"),
+    Llama: (
+        "tokens.weight=S(0)", "layer*.attention.[qkv].weight=S(1)", "out.weight=S(1)",
+        "layer*.attention.out.weight=S(0)", "layer*.gate.weight=S(1)",
+    ),
+}  # fmt: skip
+_FEED_FORWARD = ("layer*.up.weight=S(1)", "layer*.down.weight=S(0)")
+_WHOLE = (
+    "node:layer?/*norm*/*=replicate",
+    "node:layer?/add=replicate",
+    "node:layer?/add_1=replicate",
+)
+"""The nodes between the products of a layer, without a split of the sequence."""
+
+
+@dataclass(frozen=True)
+class Degrees:
+    """Degrees of tensor, data and pipeline parallelism, and micro-batches.
+
+    ``layers`` of each chunk are without the start and the end of the model. Chunk ``n`` is on stage
+    ``n`` modulo ``stages``.
+    """
+
+    tensor: int
+    data: int
+    stages: int
+    layers: tuple[int, ...]
+    micro_batch: int
+    micro_batches: int
+
+    @property
+    def chunks(self) -> int:
+        """The number of chunks on each stage."""
+        return len(self.layers) // self.stages
+
+    @property
+    def family(self) -> Family:
+        """The schedule of Megatron-LM and of the systems after it."""
+        if self.chunks == 1:
+            return FAMILIES["1f1b"]
+        return FAMILIES["interleaved"].with_chunks(self.chunks)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Time of a step and memory of its stages.
+
+    Of the stage that ends last, ``pipeline_s`` is the time until its last backward pass has ended,
+    ``exchange_s`` the time to exchange gradients and parameters that is not hidden.
+    """
+
+    pipeline_s: float
+    exchange_s: float
+    rest_s: float
+    stage_bytes: tuple[int, ...]
+
+    @property
+    def time_s(self) -> float:
+        return self.pipeline_s + self.exchange_s + self.rest_s
+
+    @property
+    def memory_bytes(self) -> int:
+        """The memory of the fullest stage."""
+        return max(self.stage_bytes)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The costs of a part of a model on a rank, and its parameters there."""
+
+    costs: Costs
+    parameters: float
+
+    @property
+    def work_s(self) -> float:
+        return self.costs.forward_s + self.costs.backward_s + self.costs.weights_s
+
+    @classmethod
+    def joined(cls, parts: Sequence[_Part]) -> _Part:
+        costs = [own.costs for own in parts]
+        return cls(
+            Costs(
+                sum(own.forward_s for own in costs),
+                sum(own.backward_s for own in costs),
+                sum(own.weights_s for own in costs),
+                kept_bytes=sum(own.kept_bytes for own in costs),
+                weights_bytes=sum(own.weights_bytes for own in costs),
+            ),
+            sum(own.parameters for own in parts),
+        )
+
+
+@dataclass(frozen=True)
+class _Parts:
+    start: _Part
+    layer: _Part
+    end: _Part
+    working_bytes: int
+
+    def chunks(self, layers: Sequence[int]) -> list[_Part]:
+        found = []
+        for number, count in enumerate(layers):
+            begin = [self.start] if number == 0 else []
+            end = [self.end] if number + 1 == len(layers) else []
+            found.append(_Part.joined([*begin, *[self.layer] * count, *end]))
+        return found
+
+
+def even_chunks(layers: int, chunks: int) -> tuple[int, ...]:
+    """Return the layers of each chunk, in parts of about equal size."""
+    return tuple((n + 1) * layers // chunks - n * layers // chunks for n in range(chunks))
+
+
+@cache
+def _graph(model: Gpt | Llama, system: System) -> Graph:
+    training = Training(
+        loss="softmax-cross-entropy:scores,labels",
+        precision=system.precision,
+        recompute=system.recompute,
+        micro_batches=_MICRO_BATCHES,
+    )
+    with system.attention_kept(), tempfile.TemporaryDirectory(prefix="tensoropt-") as folder:
+        path = model.build("model").save(Path(folder))
+        (graph,) = Model(path, {}).program(step_of(training, Request(devices=1))).graphs.values()
+    return graph
+
+
+def _cuts(order: Order) -> list[int]:
+    """Return the places at which the layers and the end of a model begin."""
+    names = [order.graph.op(order.forward[start]).name for start in order.starts]
+    cuts = []
+    for layer in range(_LAYERS):
+        pairs = zip(order.starts, names, strict=True)
+        cuts.append(next(start for start, name in pairs if name.startswith(f"layer{layer}/")))
+    pairs = zip(order.starts, names, strict=True)
+    last = next(s for s, name in pairs if s > cuts[-1] and not name.startswith("layer"))
+    return [*cuts, last]
+
+
+@cache
+def _parts(
+    model: Gpt | Llama, system: System, tensor: int, micro_batch: int, device: Device
+) -> _Parts:
+    """Return the costs of the parts of a model for a micro-batch on ``tensor`` ranks."""
+    dtype = "float32" if system.precision == "float32" else "float16"
+    graph = _graph(replace(model, layers=_LAYERS, batch=micro_batch, dtype=dtype), system)
+    if tensor > 1:
+        pins = (*_PINS[type(model)], *_FEED_FORWARD, *(() if system.splits_sequence else _WHOLE))
+        graph = pinned_graphs({INFERENCE: graph}, Request(mesh=str(tensor), pins=pins))[INFERENCE]
+    attention_s = _attention_s(model, system.precision, tensor, micro_batch, device)
+    times = times_of(fastest_plan(graph, tensor, device), system, device, attention_s)
+    cuts = _cuts(times.order)
+    chunks, step = times.order.home_chunks(cuts), times.step(cuts)
+    parameters = [0.0] * len(step.chunks)
+    for node, size in times.static:
+        own = graph.nodes[node]
+        if isinstance(own, Argument) and own.state == "parameter":
+            parameters[int(chunks[node])] += size / system.parameter_bytes
+    start, _, layer, _, end = map(_Part, step.chunks, parameters)
+    return _Parts(start, layer, end, step.working_bytes)
+
+
+def _attention_s(
+    model: Gpt | Llama, precision: str, tensor: int, micro_batch: int, device: Device
+) -> float:
+    """Return the time of one kernel for the attention of a layer on one rank, forward."""
+    heads, size = model.heads // tensor, model.width // model.heads
+    keys = (model.sequence + 1) / 2
+    flops = 4.0 * micro_batch * heads * model.sequence * keys * size
+    roofline_s = flops / device.peak_flop_per_s(precision) + device.launch_overhead_s
+    table = device.kernel_table("prefill", precision)
+    if table is None:
+        return roofline_s / device.contraction_efficiency
+    return table.factor((micro_batch * heads, 1.0, keys, float(size))) * roofline_s
+
+
+def predict(
+    model: Gpt | Llama,
+    system: System,
+    degrees: Degrees,
+    devices: Sequence[Sequence[Device]],
+    family: Family | None = None,
+) -> Prediction:
+    """Return the time and the memory of a step, with the schedule of a family.
+
+    ``devices`` has the kinds of device of each stage: the slowest replica sets the pace. The first
+    of them describes the links between nodes.
+    """
+    own = family or degrees.family
+    places = own.place(degrees.stages, degrees.chunks)
+    slowest, working_bytes = _slowest(model, system, degrees, devices, places)
+    costs = _costs(model, system, degrees, [part.costs for part in slowest], devices[0][0])
+    found = execute(generate(own, degrees.stages, degrees.micro_batches, costs), costs)
+    ends, sizes = [], []
+    for stage in range(degrees.stages):
+        numbers = [number for number, place in enumerate(places) if place == stage]
+        parameters = sum(slowest[number].parameters for number in numbers)
+        update = Update(system, degrees.tensor, degrees.data, parameters, devices[0][0])
+        hidden_s = (
+            sum(costs[number].backward_s + costs[number].weights_s for number in numbers),
+            sum(costs[number].forward_s for number in numbers),
+        )
+        times_s = found.ends_s[stage][-1], update.exchange_s(*hidden_s), update.rest_s
+        ends.append(Prediction(*times_s, ()))
+        sizes.append(update.static_bytes + found.kept_bytes[stage] + working_bytes)
+    return replace(max(ends, key=lambda end: end.time_s), stage_bytes=tuple(sizes))
+
+
+def _slowest(
+    model: Gpt | Llama,
+    system: System,
+    degrees: Degrees,
+    devices: Sequence[Sequence[Device]],
+    places: Sequence[int],
+) -> tuple[list[_Part], int]:
+    """Return each chunk on the slowest device of its stage, and the memory of temporary tensors."""
+    kinds = {kind for own in devices for kind in own}
+    known = {
+        kind: _parts(model, system, degrees.tensor, degrees.micro_batch, kind) for kind in kinds
+    }
+    chunks = {kind: parts.chunks(degrees.layers) for kind, parts in known.items()}
+    slowest = [
+        max((chunks[kind][number] for kind in devices[place]), key=lambda part: part.work_s)
+        for number, place in enumerate(places)
+    ]
+    return slowest, max(parts.working_bytes for parts in known.values())
+
+
+def _costs(
+    model: Gpt | Llama, system: System, degrees: Degrees, parts: Sequence[Costs], device: Device
+) -> list[ChunkCost]:
+    """Return the costs of chunks in a schedule; each rank of a stage sends its part of a tensor."""
+    link = device.axis_links(Mesh((degrees.stages, degrees.data, degrees.tensor)))[0]
+    elements = degrees.micro_batch * model.sequence * model.width / degrees.tensor
+    item_bytes = 4 if system.precision == "float32" else 2
+    sent_s = link.latency_s + elements * item_bytes / link.bandwidth_bytes_per_s
+    sent_s = sent_s if degrees.stages > 1 else 0.0
+    last, found = len(parts) - 1, []
+    for number, own in enumerate(parts):
+        waits_s = sent_s * ((number > 0) + (number < last)) if system.waits_for_sends else 0.0
+        times = own.forward_s + waits_s, own.backward_s + waits_s, own.weights_s
+        between_s = 0.0 if system.waits_for_sends or number == last else sent_s
+        found.append(ChunkCost(*times, between_s, own.kept_bytes, own.weights_bytes))
+    return found

@@ -1,0 +1,176 @@
+"""Systems that ran published steps, and their effect on the times of operators.
+
+The times of a planned step are those of our plans. A `System` has the properties of the system that
+ran the step: its kernels, its memory for each parameter, and communication that it hides.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Literal
+from unittest import mock
+
+import numpy as np
+
+from tensoropt.compiler.cost.device import Device
+from tensoropt.compiler.program.evaluate import evaluator_of
+from tensoropt.compiler.program.graph import Graph, Op
+from tensoropt.compiler.program.timeline import timeline_of
+from tensoropt.compiler.search.frontier.search import FrontierPoint
+from tensoropt.compiler.stages.chunk_costs import NodeTimes
+from tensoropt.compiler.stages.order import Floats
+from tensoropt.passes import block_attention
+
+__all__ = ["PYTORCH_BYTES", "System", "times_of"]
+
+PYTORCH_BYTES = 7_500_000_000
+"""Memory of a process of PyTorch on a large GPU that is not of tensors: contexts, buffers of NCCL,
+and memory between the blocks of its allocator. Fitted to the runs of `clusters.py`."""
+_PRODUCTS = frozenset(("MatMul", "Einsum", "Gemm"))
+_PROJECTIONS = ("qkv", "q", "k", "v", "out", "norm")
+_BACKWARD = 2.5
+"""Time of the gradient of fused attention, in forward passes (FlashAttention-2, 2307.08691)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class System:
+    """Properties of the system that ran a step.
+
+    ``attention`` has separate operators, or one kernel that keeps no scores. The system ``fuses``
+    element-wise operators that follow each other. Products reach ``product_rate`` of their rate in
+    our tables. It ``splits_sequence`` between layers, or has the whole activations on each rank. A
+    parameter has ``parameter_bytes``, gradients of ``gradient_bytes``, and ``optimizer_bytes`` of
+    moments and of a copy in float32, which replicas share if it ``shards_moments``.
+
+    It ``hides_collectives`` between the ranks of a layer, except for their first part, and
+    ``hides_exchange`` of gradients and of new parameters while stages compute. A stage that
+    ``waits_for_sends`` computes nothing while it sends or receives. A step has ``step_s`` in
+    addition, and a process ``rest_bytes``.
+    """
+
+    attention: Literal["operators", "kernel"]
+    fuses: bool
+    precision: str
+    recompute: str
+    parameter_bytes: int
+    gradient_bytes: int
+    optimizer_bytes: int
+    product_rate: float = 1.0
+    splits_sequence: bool = False
+    shards_moments: bool = False
+    hides_collectives: bool = False
+    hides_exchange: bool = False
+    waits_for_sends: bool = False
+    step_s: float = 0.0
+    rest_bytes: int = 0
+
+    def attention_kept(self) -> AbstractContextManager[object]:
+        """Return a context in which graphs have the attention of the system."""
+        if self.attention == "kernel":
+            return nullcontext()
+        return mock.patch.object(block_attention, "_attention_of", return_value=None)
+
+
+def times_of(point: FrontierPoint, system: System, device: Device, attention_s: float) -> NodeTimes:
+    """Return the times of the nodes of a planned step, as the system runs them.
+
+    ``attention_s`` is the time of one kernel for the attention of a layer.
+    """
+    times = NodeTimes(point)
+    graph, ranks = point.tables.graph, int(np.prod(point.mesh))
+    op_s, sent_s = np.zeros(len(graph.nodes)), np.zeros(len(graph.nodes))
+    for step in timeline_of(evaluator_of(point.tables), point.assignment).steps:
+        if step.node is not None and step.kind in ("op", "collective"):
+            own = op_s if step.kind == "op" else sent_s
+            own[step.node] += step.time_s / times.order.times[step.node]
+    if system.hides_collectives:
+        times.run_s -= (1 - 1 / ranks) * np.where(times.order.runs_once, 0.0, sent_s)
+    products = [isinstance(n, Op) and n.info.name in _PRODUCTS for n in graph.nodes]
+    times.run_s += np.where(products, op_s * (1 / system.product_rate - 1), 0.0)
+    if system.attention == "kernel":
+        _replace_attention(times, graph, attention_s / system.product_rate)
+    if system.fuses:
+        for group in _chains(graph):
+            _fuse(times, graph, op_s, group, device)
+    return times
+
+
+def _is_attention(name: str) -> bool:
+    """Return whether an operator is between the projections of attention."""
+    inside = "/attention/" in name
+    return inside and not any(f"/{o}/" in name or f".{o}." in name for o in _PROJECTIONS)
+
+
+def _replace_attention(times: NodeTimes, graph: Graph, attention_s: float) -> None:
+    """Give the time of one kernel to the operators of attention in a pass of a layer."""
+    first: dict[tuple[str, str], int] = {}
+    for index, node in enumerate(graph.nodes):
+        if isinstance(node, Op) and _is_attention(node.name):
+            times.run_s[index] = 0.0
+            first.setdefault((node.name.partition("/")[0], node.phase), index)
+    for (_, phase), index in first.items():
+        times.run_s[index] = attention_s * (_BACKWARD if phase == "backward" else 1.0)
+
+
+def _chains(graph: Graph) -> Iterable[list[int]]:
+    """Return the groups of element-wise operators of layers that read each other's results."""
+    found: dict[int, int] = {}
+
+    def root(index: int) -> int:
+        while found[index] != index:
+            index = found[index]
+        return index
+
+    for index, node in enumerate(graph.nodes):
+        if not _can_fuse(node):
+            continue
+        found[index] = index
+        for value in node.operands:
+            made = None if value is None else graph.values[value].producer
+            if made in found and graph.op(made).phase == graph.op(index).phase:
+                found[root(index)] = root(made)
+    groups = defaultdict(list)
+    for index in found:
+        groups[root(index)].append(index)
+    return groups.values()
+
+
+def _can_fuse(node: object) -> bool:
+    return (
+        isinstance(node, Op)
+        and not node.constant
+        and node.phase in ("forward", "recompute", "backward")
+        and node.info.name not in _PRODUCTS
+        and node.name.startswith("layer")
+    )
+
+
+def _fuse(times: NodeTimes, graph: Graph, op_s: Floats, group: list[int], device: Device) -> None:
+    """Let operators read their common operands and write their results once, as one kernel."""
+    inside = {*group}
+    moved = {*_operands(graph, group), *_results(graph, inside)}
+    moved_bytes = sum(int(times.bytes[value]) for value in moved)
+    fused_s = moved_bytes / device.memory_bandwidth_bytes_per_s + device.launch_overhead_s
+    before_s = sum(min(times.run_s[index], op_s[index]) for index in group)
+    for index in group:
+        times.run_s[index] -= min(times.run_s[index], op_s[index])
+    times.run_s[group[0]] += min(fused_s, before_s)
+
+
+def _operands(graph: Graph, group: list[int]) -> Iterator[int]:
+    """Yield the values that operators of a group read from others."""
+    for index in group:
+        for value in graph.nodes[index].operands:
+            if value is not None and graph.values[value].producer not in group:
+                yield value
+
+
+def _results(graph: Graph, group: set[int]) -> Iterator[int]:
+    """Yield the values of a group that others read."""
+    for index in group:
+        for value in graph.nodes[index].results:
+            if any(reader not in group for reader, _ in graph.values[value].uses):
+                yield value

@@ -1,0 +1,130 @@
+"""Figures of the comparisons of pipelines with published steps."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from accuracy.gpu_plans import fastest_plan
+from graphs.gpt import Gpt
+from hypothesis import given
+from hypothesis import strategies as st
+from stages import clusters, layered, megatron
+from stages.clusters import Run, best_configurations, runs_of
+from stages.cut_bounds import least_slowest_s
+from stages.layered import Degrees, even_chunks, predict
+from stages.megatron import SETTINGS
+from stages.systems import System
+from stages.updates import Update
+
+from tensoropt.compiler.cost.device import load_device
+from tensoropt.compiler.stages.chunk_costs import NodeTimes
+
+TINY = Gpt(layers=5, width=32, heads=2, vocabulary=64, sequence=8, batch=2, dtype="float32")
+PLAIN = System(
+    attention="operators", fuses=False, precision="float32", recompute="none", parameter_bytes=4,
+    gradient_bytes=4, optimizer_bytes=8,
+)  # fmt: skip
+H100 = load_device("h100")
+
+
+@given(st.lists(st.floats(0.01, 9.0), min_size=2, max_size=6), st.integers(2, 3))
+def test_no_partition_has_a_slowest_part_below_the_bound(times_s: list[float], parts: int) -> None:
+    sums_s = (
+        max(np.bincount(own, times_s, parts))
+        for own in itertools.product(range(parts), repeat=len(times_s))
+    )
+    assert least_slowest_s(times_s, parts) <= min(sums_s) * (1 + 1e-9)
+
+
+def test_three_layers_stand_for_all() -> None:
+    """Layers that are repeated take the time and the memory of a model that has them."""
+    graph = layered._graph(TINY, PLAIN)
+    whole = NodeTimes(fastest_plan(graph, 1, H100)).step([])
+    (part,) = layered._parts(TINY, PLAIN, 1, TINY.batch, H100).chunks([TINY.layers])
+    (own,) = whole.chunks
+    assert part.work_s == pytest.approx(own.forward_s + own.backward_s + own.weights_s, rel=0.02)
+    assert part.costs.kept_bytes == pytest.approx(own.kept_bytes, rel=0.02)
+    assert part.parameters == pytest.approx(TINY.build("x").parameters, rel=0.01)
+
+
+def test_what_a_system_hides_or_fuses_takes_no_more_time() -> None:
+    degrees = Degrees(1, 2, 2, even_chunks(TINY.layers, 2), 2, 4)
+    plain = predict(TINY, PLAIN, degrees, [[H100]] * 2)
+    hidden = dataclasses.replace(PLAIN, hides_exchange=True)
+    fused = dataclasses.replace(PLAIN, fuses=True)
+    waits = dataclasses.replace(PLAIN, waits_for_sends=True)
+    assert predict(TINY, hidden, degrees, [[H100]] * 2).exchange_s < plain.exchange_s
+    assert predict(TINY, fused, degrees, [[H100]] * 2).pipeline_s < plain.pipeline_s
+    assert predict(TINY, waits, degrees, [[H100]] * 2).pipeline_s > plain.pipeline_s
+    assert plain.memory_bytes == predict(TINY, waits, degrees, [[H100]] * 2).memory_bytes
+
+
+def test_shared_moments_are_a_part_and_a_gather() -> None:
+    shares = dataclasses.replace(PLAIN, shards_moments=True)
+    whole, own = (Update(system, 8, 4, 1e9, H100) for system in (PLAIN, shares))
+    assert own.static_bytes == int(1e9 * (4 + 4 + 8 / 4)) < whole.static_bytes
+    assert own.exchange_s(0.0, 0.0) == pytest.approx(whole.exchange_s(0.0, 0.0), rel=1e-3)
+    assert Update(shares, 8, 1, 1e9, H100).exchange_s(0.0, 0.0) == 0
+
+
+def test_published_parameters_are_those_of_the_rows() -> None:
+    """The names of the rows are billions of parameters."""
+    for setting in SETTINGS:
+        for row in setting.rows:
+            if row.name.endswith("B"):
+                each = 12 * row.width**2
+                found = (row.layers * each + setting.vocabulary * row.width) / 1e9
+                assert found == pytest.approx(float(row.name[:-1]), rel=0.15)
+
+
+@pytest.mark.parametrize(("device", "name"), [("a100", "18B"), ("h100", "70B")])
+def test_megatron_steps_are_predicted(device: str, name: str) -> None:
+    (setting,) = (own for own in SETTINGS if own.device == device)
+    (row,) = (own for own in setting.rows if own.name == name)
+    _, step = megatron.predicted(row, setting, setting.long)
+    assert step.time_s == pytest.approx(row.step_s, rel=0.15)
+
+
+def test_runs_on_gh200_are_predicted() -> None:
+    """Two runs that Sailor measured (eth-easl/sailor), of the same batch on 64 GPUs."""
+    first, second, _ = _runs()
+    steps = [clusters.predicted(run) for run in (first, second)]
+    assert steps[0].time_s == pytest.approx(7.039, rel=0.1)
+    assert steps[1].time_s == pytest.approx(6.429, rel=0.1)
+    assert steps[1].time_s < steps[0].time_s
+    assert steps[0].memory_bytes == pytest.approx(37.28e9, rel=0.1)
+    assert steps[1].memory_bytes == pytest.approx(44.03e9, rel=0.1)
+
+
+def _published(layers: list[int], data: int, step_s: float) -> dict[str, object]:
+    return {
+        "gpu": "GH-96", "tensor_parallel": 4, "data_parallel": data, "layers_of_stages": layers,
+        "micro_batch": 4, "global_batch": 1024, "step_s": step_s, "peak_bytes": 1,
+    }  # fmt: skip
+
+
+def _runs() -> list[Run]:
+    rows = [_published([7, 9, 9, 9], 4, 7.0), _published([16, 18], 8, 6.4)]
+    replicas = [{"gpu": gpu, "tensor_parallel": 8} for gpu in ("RTX-3090", "RTX-2080")]
+    stages = [{"layers": layers, "replicas": replicas} for layers in (12, 14)]
+    mixed = {"stages": stages, "micro_batch": 2, "global_batch": 256, "step_s": 1, "peak_bytes": 1}
+    return runs_of({"runs": [*rows, mixed]})
+
+
+def test_each_published_run_has_its_layers_and_gpus() -> None:
+    first, second, mixed = _runs()
+    assert first.degrees == Degrees(4, 4, 4, (6, 9, 9, 8), 4, 64)
+    assert first.gpus == (("GH-96",),) * 4
+    assert second.degrees == Degrees(4, 8, 2, (15, 17), 4, 32)
+    assert mixed.degrees == Degrees(8, 2, 2, (11, 13), 2, 64)
+    assert mixed.gpus == (("RTX-3090", "RTX-2080"),) * 2
+    assert (first.ranks, second.ranks, mixed.ranks) == (64, 64, 32)
+
+
+def test_the_fastest_run_of_a_number_of_gpus_is_compared() -> None:
+    runs = _runs()
+    found = [layered.Prediction(time_s, 0.0, 0.0, (1,)) for time_s in (6.0, 7.0, 1.0)]
+    assert [*best_configurations(runs, found)] == [(64, runs[1], runs[0])]
