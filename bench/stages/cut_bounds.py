@@ -65,7 +65,7 @@ class Shares:
     anywhere: float
 
     @classmethod
-    def of(cls, times: NodeTimes, parts: int) -> Shares:
+    def read(cls, times: NodeTimes, parts: int) -> Shares:
         """Return the shares of a step.
 
         Raises :class:`UserError` for more parts than the cutter makes.
@@ -99,7 +99,7 @@ def _shares(name: str) -> list[Shares | None]:
     found: list[Shares | None] = []
     for parts in STAGES:
         try:
-            found.append(Shares.of(times, parts))
+            found.append(Shares.read(times, parts))
         except UserError:
             found.append(None)
     return found
