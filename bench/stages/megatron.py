@@ -47,7 +47,7 @@ Megatron's splits and schedule by the descriptions `a100` and `h100`; in bracket
 published. *Plain* has no constant that was fitted to these steps. *Long steps* has three: products
 reach 0.72 (A100) and 0.8 (H100) of their rate in the tables, which were measured alone and, on
 A100, with libraries four years younger; and a step on H100 takes 0.06 s more. On H100 it also hides
-collectives within a layer, except for their first part, as Megatron-Core can (`--tp-comm-overlap`).
+collectives within a layer, except for their first part, as Megatron-Core can.
 Our schedule is the fastest of our families with the same splits and micro-batches in the memory of
 Megatron's, by *plain*; Megatron's own is one of them.
 
