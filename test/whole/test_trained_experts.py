@@ -95,6 +95,21 @@ def test_recomputed_layers_train(recompute: str, tmp_path: Path) -> None:
     assert case.error(case.plan(2, (FORMS["sent"],), recompute=recompute)) < TOLERANCE
 
 
+@pytest.mark.slow
+def test_stages_train(tmp_path: Path) -> None:
+    """Gradients of weights are tasks of their own, except for the mixtures'."""
+    case = Trained(MIXTRAL, tmp_path)
+    step = to.Training(LOSS, "adam", recompute="none", freeze=["constant_*"], micro_batches=2)
+    found = to.load(case.path).frontier(
+        4, train=step, epsilon=1.0, stages=2, pins=(FORMS["sent"],), schedule="zb-h1"
+    )
+    plan = tmp_path / "stages"
+    found.fastest.compile(plan)
+    arrays = dict(np.load(case.data))
+    wanted = train(torch_model(MIXTRAL, case.path), arrays, 2 * BATCH, STEPS, "adam", RATE)
+    assert difference(run_plan(plan, case.data, STEPS, RATE, threads=1).losses, wanted) < TOLERANCE
+
+
 QUANTIZED = """
 <ir_version: 10, opset_import: ["" : 20, "com.microsoft" : 1]>
 quantized (float[4, 32] x) => (float[4, 32] y) {

@@ -45,5 +45,5 @@ def _check(b: Backward) -> None:
         raise b.unsupported("it has a sparse mixer, expected a softmax")
     if any(map(b.has, _THIRD)):
         raise b.unsupported("it has a third layer, expected gates in the first (swiglu_fusion=1)")
-    if fused != (kind == "swiglu"):
+    if fused != int(kind == "swiglu"):
         raise b.unsupported(f"it has {kind} with swiglu_fusion={fused}, expected swiglu with 1")
