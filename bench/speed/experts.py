@@ -30,7 +30,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -40,11 +39,11 @@ from graphs.llama import Llama
 from linked import environment_of_link, write_linked
 from sections import write_section
 from train_plans import Recipe, extremes, trained
-from train_runs import difference, trained_by_turns
+from train_runs import trained_by_turns
 from training_data import draw
 from turns import Gate, Place, Turn, busy_note, ratio_of, take_turns
 
-from speed.contenders import check_outputs, run_by_ranks
+from speed.contenders import Outputs, check_outputs, run_by_ranks
 from speed.inference import forward_pass
 from tensoropt.compiler.calibrate.machine_load import busy_fraction
 from tensoropt.compiler.pipeline import driver
@@ -79,7 +78,8 @@ _NAMES |= {("S(0)", "R"): "whole"}
 """The form by the layouts of tokens and of the first weight."""
 
 _ONE, _WARM_UP, _FIRST = "one rank", 2, 5
-_RECIPE, _AGREE = Recipe("adam", 1e-3), 1e-4
+_RECIPE, _LOSSES = Recipe("adam", 1e-3), 3
+"""Losses after a few steps differ more: rounding swaps experts of nearly equal scores."""
 _ROOM = 1.02
 """The memory that the found plan may take, times the memory of *sent*."""
 _PASS = """\
@@ -205,22 +205,12 @@ def measure(
         ways = {form: (partial(_linked, case, own / form, data), count) for form in points}
         turns, teams = take_turns(ways, given.rounds, given.steps, _WARM_UP)
         for form, team in teams.items():
-            _check(f"{case.model} {form} on {case.ranks} ranks", team.results[0], wanted)
+            check_outputs(f"{case.model} {form} on {case.ranks} ranks", team.results[0], wanted)
         found.append(Row(case, points, free, turns))
     return found
 
 
-def _check(name: str, found: Any, wanted: Any) -> None:
-    """Raise ValueError if outputs, or the losses of the first steps, differ from one rank's."""
-    if isinstance(wanted, dict):
-        check_outputs(name, found, wanted)
-        return
-    steps = min(len(found), len(wanted))
-    if not (off := difference(found[:steps], wanted[:steps])) <= _AGREE:
-        raise ValueError(f"{name}: a loss is {off:.1e} off, expected {_AGREE:g}")
-
-
-def _slower(path: Path, data: Path, folder: Path, *, trains: bool) -> tuple[float, Any]:
+def _slower(path: Path, data: Path, folder: Path, *, trains: bool) -> tuple[float, Outputs]:
     """Return how many times slower than first described one rank computes, and its results."""
     folder.mkdir()
     case = Case("", 1, 1e9, trains=trains)
@@ -242,16 +232,17 @@ def _described(folder: Path, case: Case, slower: float) -> Path:
     )
 
 
-def _linked(case: Case, plan: Path, data: Path, place: Place, gate: Gate) -> Any:
+def _linked(case: Case, plan: Path, data: Path, place: Place, gate: Gate) -> Outputs:
     os.environ.update(case.environment)
     return _run(case, plan, data, place, gate)
 
 
-def _run(case: Case, plan: Path, data: Path, place: Place, gate: Gate) -> Any:
-    """Return the outputs of the model, or the losses of its training."""
-    if case.trains:
-        return trained_by_turns(place, gate, plan, data, _RECIPE.learning_rate)
-    return run_by_ranks(place, gate, plan, data)
+def _run(case: Case, plan: Path, data: Path, place: Place, gate: Gate) -> Outputs:
+    """Return the outputs of the model, or the first losses of its training."""
+    if not case.trains:
+        return run_by_ranks(place, gate, plan, data)
+    losses = trained_by_turns(place, gate, plan, data, _RECIPE.learning_rate)
+    return {"losses": np.array(losses[:_LOSSES])}
 
 
 def table(rows: Sequence[Row]) -> str:
