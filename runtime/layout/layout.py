@@ -411,8 +411,10 @@ class Layout:
         return tuple(d for d, n in sizes if isinstance(n, int) and self._pads(d, n, mesh))
 
     def _pads(self, dim: int, size: int, mesh: Mesh) -> bool:
+        if not self.units(dim):
+            return size % self.pieces(dim, mesh) != 0
         own = self.division(dim, size, mesh)
-        return not (own.fits and own.is_even) if own.units else size % own.pieces != 0
+        return not (own.fits and own.is_even)
 
     def __str__(self) -> str:
         return "[" + ", ".join(self.texts) + "]"
