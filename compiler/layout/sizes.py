@@ -111,10 +111,10 @@ def is_worth_padding(size: int, pieces: int, axes: int, samples: Collection[int]
 def is_worth_units(units: Units, extents: Sequence[int]) -> bool:
     """Return whether parts have whole units if axes do not divide the ``units`` of all blocks.
 
-    Axes of the given ``extents`` split the dimension, major first. Blocks with as many units as the
-    first axes have ranks have copies along the others, but not all blocks may. Other blocks may
-    have padding if all blocks but those of one unit have as many units: else query heads would not
-    meet their key heads.
+    Axes of the given ``extents`` split the dimension, major first. If the first axes have a rank
+    for each unit of a block, it has copies along the others, but not all blocks may. Padding needs
+    the same number of units in all blocks, except single ones: else query heads would not meet
+    their key heads.
     """
     pieces = math.prod(extents)
     copied = {math.prod(extents[:count]) for count in range(len(extents))} - {pieces}
