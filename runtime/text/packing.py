@@ -120,9 +120,11 @@ def _can_pack(
         return False
     if not {*names}.isdisjoint(lengths):
         return {*names} <= {*lengths}
-    if not names or node.op_type in _TOKEN_WISE:
+    if not names:
         return True
     attributes = {own.name: own for own in node.attribute}
+    if node.op_type in _TOKEN_WISE:
+        return "axis" not in attributes or attributes["axis"].i in (-1, _FEATURES)
     if node.op_type in _WEIGHTED:
         return names == [node.input[0]]
     if node.op_type == "Gather":  # the embedding

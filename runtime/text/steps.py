@@ -156,14 +156,14 @@ class Steps:
     def _ask(self, rows: int, tokens: int, asked: int) -> None:
         """Ask for the scores of the last of the tokens in each row, in a fixed array."""
         scores = self.decoder.scores
-        local = scores.layout.local_shape((rows, asked, self._vocabulary))
-        if self._asks and not self.packs:
-            places = np.arange(tokens - asked, tokens)
-            self._feed(SCORED, np.broadcast_to(places[:, None], (local[0], asked, 1)))
         if not self._asks and tokens != asked:
             self._kept = None
             self._session.allocate(scores.name)
             return
+        local = scores.layout.local_shape((rows, asked, self._vocabulary))
+        if self._asks and not self.packs:
+            places = np.arange(tokens - asked, tokens)
+            self._feed(SCORED, np.broadcast_to(places[:, None], (local[0], asked, 1)))
         if self._kept is None or self._kept.shape != local:
             self._kept = self._provider.empty(local, dtype_of(scores.dtype))
             self._session.write(scores.name, self._kept)
