@@ -184,7 +184,7 @@ def _parser() -> Parser:
     parser = Parser(description=__doc__)
     parser.add_argument("models", nargs="*", choices=[*MODELS, []], help="default all")
     parser.add_argument("--ranks", nargs="+", type=int, default=[2, 4])
-    parser.add_argument("--links", nargs="+", type=float, default=[1e8, 2e7], help="bytes per s")
+    parser.add_argument("--links", nargs="+", type=float, default=[2e7, 5e6], help="bytes per s")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--runs", type=int, default=20, help="of one turn")
     parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md too")
