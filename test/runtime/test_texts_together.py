@@ -199,7 +199,8 @@ def test_a_long_prompt_delays_others_by_a_part(
         )
         for is_new in (False, True)
     )
-    assert sum(key == short for key, _ in chosen[begun:first]) == 9
+    # If prompts and texts share a step, it also has a token of the short text for the last part.
+    assert sum(key == short for key, _ in chosen[begun:first]) in (9, 10)
 
 
 def test_requests_of_a_server_run_together(family: tuple[Path, Path]) -> None:
