@@ -104,9 +104,11 @@ def _in_pieces(
         for argument, own in held
         if argument in numbers and (keys.PARAM.on(own) or keys.STATE.get(own) == "parameter")
     }
-    for use in uses:  # made of parameters alone, or matrices that a router picks from them
-        own = [value in parameters for value in use.operands]
-        if (any(own) and all(own)) or (_picks_matrices(use.info) and own[0]):
+    literals = {value for use in uses if not use.operands for value in use.results}
+    for use in uses:  # made of parameters and literals, or matrices that a router picks from them
+        own = parameters.intersection(use.operands)
+        is_stored = own and (own | literals).issuperset(use.operands)
+        if is_stored or (_picks_matrices(use.info) and use.operands[0] in own):
             parameters.update(use.results)
     uses = [
         replace(use, rule=rule_in_blocks(use.info, use.rule, blocks)) if blocks else use

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -104,3 +105,16 @@ def test_a_training_step_has_a_mixture_too(tmp_path: Path) -> None:
     (mixtures, losses), (others, wanted) = found
     assert (mixtures, others) == (1, 0)
     assert difference(losses, wanted) < 1e-5
+
+
+def test_features_of_joined_experts_are_stored_in_pieces(tmp_path: Path) -> None:
+    """A weight is `[gate | up]`, and the mixture reads them in turns."""
+    model, plan = gathered(tmp_path, NORMAL), tmp_path / "plan"
+    pins = ("--pin", "up=S(1)", "--pin", "down=S(2)")
+    assert main([str(model), "--mesh", "2", *pins, "-o", str(plan)]) == 0
+    assert "MoE" in operators(plan)
+    stored = json.loads((plan / "plan.json").read_text())["parameters"]
+    layouts = {row["name"]: row["layout"] for row in stored}
+    assert (layouts["up"], layouts["down"]) == (["S(1 of 2)"], ["S(2)"])
+    done = check_plan(plan, model, runs=1, threads=1)
+    assert done.passed, done

@@ -2,7 +2,8 @@
 
 All dimensions that ops pass on to each other form a group with the same blocks. Where a Split, a
 Slice or packed attention cuts a group that has columns of a product with parameters, the group is a
-packed projection, and it consists of the blocks between the cuts. If Concat joins such columns and
+packed projection, and it consists of the blocks between the cuts. So is a parameter that a Reshape
+cuts into rows of a product, such as the gates of experts. If Concat joins such columns and
 a product sums over the result, as over the channels of many CNNs, the result has blocks too. Parts
 of both, and tensors that are joined from them, may have blocks. The ops after a convolution of
 several groups have a block for each group. All other dimensions have none.
@@ -13,12 +14,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence, Set
 from dataclasses import dataclass
 from fractions import Fraction
 
 from tensoropt.compiler.layout.rule import Sections
-from tensoropt.compiler.sharding.rule.blocks import MOST_BLOCKS, packed, passes_on, places_of
+from tensoropt.compiler.sharding.rule.blocks import MOST_BLOCKS, Fold, packed, passes_on, places_of
 from tensoropt.compiler.sharding.rule.groups import Dim, Groups, Use
 from tensoropt.runtime.layout.layout import Blocks
 
@@ -38,14 +39,16 @@ class _Run:
     joins: bool
 
 
-def find_blocks(uses: Sequence[Use], parameters: Collection[int]) -> list[Sections]:
+def find_blocks(uses: Sequence[Use], parameters: Set[int]) -> list[Sections]:
     """Return the blocks of the dimensions of each op.
 
     ``parameters`` are the values that depend on parameters only. Linear in the dimensions of all
     operands and results, times the cuts.
     """
     cut = (own.spans or own.read or own.cuts for use in uses if (own := packed(use.info)))
-    if not any(cut) and not any(use.rule.minors and use.rule.sections for use in uses):
+    stored = [use for use in uses if not parameters.isdisjoint(use.values[:1])]
+    folded = [(use, fold) for use in stored for fold in _folds(use)]
+    if not (any(cut) or folded or any(use.rule.minors and use.rule.sections for use in uses)):
         return [()] * len(uses)
     groups = Groups()
     for use in uses:
@@ -56,6 +59,11 @@ def find_blocks(uses: Sequence[Use], parameters: Collection[int]) -> list[Sectio
     columns = {groups.find(dim) for use in uses for dim in _columns(use, parameters)}
     rows = {groups.find(dim) for use in uses for dim in _rows(use, parameters)}
     active = _active(columns, rows, runs, cuts)
+    for use, fold in folded:
+        if (count := use.size(fold.outer)) and groups.find_any([use.dim(fold.inner)]) in rows:
+            whole = groups.find_any([use.dim(fold.whole)])
+            cuts[whole] |= {Fraction(number, count) for number in range(1, count)}
+            active.add(whole)
     _spread(runs, active, cuts)
     blocks = {group: _ratio(own) for group, own in cuts.items() if group in active}
     for group, found in _grouped(uses, groups):
@@ -104,6 +112,12 @@ def _columns(use: Use, parameters: Collection[int]) -> Iterator[Dim]:
     read = [] if own is None else [place for place, _ in own.read]
     if any(use.values[t] in parameters and len(rule.operands[t]) > 1 for t, _ in read):
         yield from filter(None, map(use.dim, read))
+
+
+def _folds(use: Use) -> Sequence[Fold]:
+    """Return the dimensions of its operand that a Reshape cuts in two."""
+    own = packed(use.info)
+    return [] if own is None else [fold for fold in own.folds if fold.whole[0] == 0]
 
 
 def _rows(use: Use, parameters: Collection[int]) -> Iterator[Dim]:

@@ -57,9 +57,13 @@ def takes_units(info: OpInfo, rule: Rule, number: int) -> bool:
     """Return whether an op may have any units along factor ``number``.
 
     It may have any padding there, and the dimensions along it may merge it with others only in
-    operators that keep the order of elements, or along heads.
+    operators that keep the order of elements, or along heads. Blocks that a Reshape folds have no
+    padding.
     """
-    factor = rule.factors[number]
+    factor, minors = rule.factors[number], {own[:2] for own in rule.minors}
+    folded = {own[:2] for own in rule.sections if own[:2] not in minors}
+    if info.name in _MERGING and not folded.isdisjoint(places_of(rule, number)):
+        return False
     if not factor.can_split or not isinstance(factor.size, int) or factor.least != 1:
         return False
     if factor.padded:
