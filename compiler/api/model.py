@@ -177,7 +177,7 @@ class Model:
         Ctrl-C raises :class:`Interrupted`, with the points found so far.
         """
         given = {"devices": devices, "device": device, "memory": memory, "model": self._weights}
-        given["accumulates"] = train is not None and str(train.micro_batches) != "1"
+        given["accumulates"] = isinstance(train, Training) and str(train.micro_batches) != "1"
         request = make_request(given | options, Interface.PYTHON)
         return self._searched(request, train, progress)
 

@@ -12,7 +12,6 @@ from typing import TypeVar
 
 from tensoropt.compiler.planning.request import Request
 from tensoropt.compiler.search.frontier.points import Point, least_process_bytes, pick_point
-from tensoropt.compiler.search.problem.problem import DoesNotFitError
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.units import BYTES, format_bytes
 
@@ -105,13 +104,13 @@ def remedy(request: Request) -> str:
 
 def nothing_fits(
     request: Request, limit_bytes: int, need: int, *, exactly: bool = True
-) -> DoesNotFitError:
+) -> UserError:
     """Return the error for a memory limit below ``need`` bytes: the leanest plan's, or a bound."""
     devices, rest = request.devices, request.rest_bytes
     expected = remedy(request)
     if rest >= limit_bytes:
         expected = f"a process takes {format_bytes(rest)} without any model, expected more memory"
-    return DoesNotFitError(
+    return UserError(
         f"{limit_name(request)}: nothing fits {format_bytes(limit_bytes)} on {devices} "
         f"device{'' if devices == 1 else 's'}, {lacking(limit_bytes, need, exactly=exactly)}; "
         f"{expected}"

@@ -276,7 +276,7 @@ def profile(graphs: Graphs, request: Request, say: Say = _silent) -> Iterator[Ro
 
 def _row(graphs: Graphs, request: Request, say: Say) -> Row:
     if request.stages != 1:
-        return _staged_row(graphs, request, say)
+        return _row_of(request, frontier(graphs, replace(request, memory=None), say))
     limit = request.limit_bytes
     least = 0 if limit is None else request.rest_bytes + _least_bytes(graphs, request.devices)
     if limit is not None and least > limit:
@@ -293,14 +293,6 @@ def _row(graphs: Graphs, request: Request, say: Say) -> Row:
     except DoesNotFitError as error:
         return Row(request, None, (), str(error))
     return _row_of(request, result)
-
-
-def _staged_row(graphs: Graphs, request: Request, say: Say) -> Row:
-    """Return the row of a request in stages; one without stages if they do not divide devices."""
-    try:
-        return _row_of(request, frontier(graphs, request, say))
-    except DoesNotFitError as error:
-        return Row(request, None, (), str(error))
 
 
 def _row_of(request: Request, result: FrontierResult) -> Row:

@@ -269,10 +269,11 @@ class Request:
     @property
     def _wants_stages(self) -> bool:
         """True if pipelines are searched by default: they save time across the links of nodes."""
-        if self.mesh is not None or self.strategies is not None or self.search != "ft":
-            return False
+        if self.mesh is not None or self.objective == THROUGHPUT:
+            return self.mesh is None
+        is_free = self.search == "ft" and self.strategies is None
         spans_nodes = self.devices > load_device(self.device).devices_per_node
-        return self.objective == THROUGHPUT or (self.accumulates and spans_nodes)
+        return self.accumulates and is_free and spans_nodes
 
     @cached_property
     def description(self) -> Device:

@@ -33,6 +33,7 @@ class Counting:
     def __init__(self) -> None:
         self.is_alive, self.error, self.context = True, None, 1 << 14
         self.slots, self.running, self.waiting, self.cache_use = 16, 0, 0, 0.25
+        self.proposed, self.accepted = 0, 0
         self.asked: list[dict[str, Any]] = []
         self.chat_template = "{{ messages }}"
         self.grammars: list[str] = []
