@@ -85,8 +85,8 @@ def _in_pieces(
 ) -> list[Rule]:
     """Return the rules with the blocks of packed projections and joined rows, and with units.
 
-    A training step has no blocks of groups, as its gradients and moments would need them too, and
-    no units in blocks: most gradients sum over them.
+    A training step has no blocks of groups or of weights that change their form, as its gradients
+    and moments would need them too, and no units in blocks: most gradients sum over them.
     """
     numbers: dict[ir.Value, int] = {}
     held = onnx.arguments(function)
@@ -104,7 +104,8 @@ def _in_pieces(
         for argument, own in held
         if argument in numbers and (keys.PARAM.on(own) or keys.STATE.get(own) == "parameter")
     }
-    literals = {value for use in uses if not use.operands for value in use.results}
+    makers = (use for use in uses if not (use.operands or trains))
+    literals = {value for use in makers for value in use.results}
     for use in uses:  # made of parameters and literals, or matrices that a router picks from them
         own = parameters.intersection(use.operands)
         is_stored = own and (own | literals).issuperset(use.operands)

@@ -84,10 +84,15 @@ class _Routes:
     selected: int
 
 
+def _shape_of(x: ir.Value) -> list[int | None]:
+    """Return the shape of a value, empty if its rank is unknown."""
+    return shape_of(x) if isinstance(x.type, ir.RankedTensorType) else []
+
+
 def _experts(op: ir.Operation) -> _Experts | None:
     """Return the experts with results that ``op`` adds for each token, or ``None``."""
     factors = made_by(_viewed(op.operands[0]), "Mul")
-    every = shape_of(op.operands[0])
+    every = _shape_of(op.operands[0])
     if factors is None or len(every) != 3 or _reduced(op) != [1]:
         return None
     for results, weights in _orders(factors):
@@ -113,8 +118,8 @@ def _layer(x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value] | None:
     if product is None or gather is None:
         return None
     column, indices = product.operands[1], gather.operands[1]
-    is_plain = not attribute(gather, "batch_dims", 0) and shape_of(indices)[1:] == [1]
-    is_column = len(shape_of(column)) == 3 and shape_of(column)[2] == 1
+    is_plain = not attribute(gather, "batch_dims", 0) and _shape_of(indices)[1:] == [1]
+    is_column = len(_shape_of(column)) == 3 and _shape_of(column)[2] == 1
     return (gather.operands[0], column, indices) if is_plain and is_column else None
 
 
@@ -135,23 +140,23 @@ def _halved(gate: ir.Value, value: ir.Value) -> ir.Value | None:
     split = made_by(gate, "Split")
     if split is None or owner(value) != split or len(split.results) != 2:
         return None
-    is_last = attribute(split, "axis", 0) in (1, -1) and len(shape_of(gate)) == 2
-    in_order = [gate, value] == [*split.results] and shape_of(gate) == shape_of(value)
+    is_last = attribute(split, "axis", 0) in (1, -1) and len(_shape_of(gate)) == 2
+    in_order = [gate, value] == [*split.results] and _shape_of(gate) == _shape_of(value)
     return split.operands[0] if is_last and in_order else None
 
 
 def _repeated(column: ir.Value, every: list[int | None]) -> ir.Value | None:
     """Return the tokens that are repeated, each for its selected experts, or ``None``."""
     repeat = made_by(_viewed(column), "Expand")
-    if repeat is None or shape_of(repeat.results[0]) != every:
+    if repeat is None or _shape_of(repeat.results[0]) != every:
         return None
     tokens, _, width = every
     single = repeat.operands[0]
     source = owner(single)
-    if shape_of(single) != [tokens, 1, width] or source is None or source.name not in _VIEWS:
+    if _shape_of(single) != [tokens, 1, width] or source is None or source.name not in _VIEWS:
         return None
     x = source.operands[0]
-    return x if shape_of(x) == [tokens, width] else None
+    return x if _shape_of(x) == [tokens, width] else None
 
 
 def _routes(indices: ir.Value) -> _Routes | None:
@@ -162,7 +167,7 @@ def _routes(indices: ir.Value) -> _Routes | None:
     if top is None or soft is None or value != top.results[1]:
         return None
     selected = constant_value(top.operands[1])
-    rank = len(shape_of(soft.results[0]))
+    rank = len(_shape_of(soft.results[0]))
     is_last = all(attribute(op, "axis", -1) in (-1, rank - 1) for op in (top, soft))
     if selected is None or not is_last or rank != 2 or not attribute(top, "largest", 1):
         return None
@@ -186,8 +191,8 @@ def _fits(
     up: ir.Value, down: ir.Value, tokens: ir.Value, every: list[int | None], routes: _Routes
 ) -> bool:
     """Return whether the operator takes these shapes and types."""
-    (rows, width), wide, narrow = shape_of(tokens), shape_of(up), shape_of(down)
-    scores = shape_of(routes.scores)
+    (rows, width), wide, narrow = _shape_of(tokens), _shape_of(up), _shape_of(down)
+    scores = _shape_of(routes.scores)
     if len(wide) != 3 or len(narrow) != 3 or None in (*wide, *narrow, width):
         return False
     experts, double, _ = wide
@@ -199,7 +204,7 @@ def _fits(
 def _fuse(op: ir.Operation, found: _Experts, namer: OpNamer, opset: int) -> None:
     """Replace ``op`` by a mixture; `dce` removes the rest."""
     make = NamedBuild(namer, op, opset)
-    experts, double, width = (size or 0 for size in shape_of(found.up))
+    experts, double, width = (size or 0 for size in _shape_of(found.up))
     with ir.InsertionPoint(op):
         halves = make.reshape(found.up, [experts, 2, double // 2, width])
         up = make.reshape(make.transpose(halves, [0, 2, 1, 3]), [experts, double, width])
@@ -243,5 +248,5 @@ def _orders(op: ir.Operation | None) -> Iterator[tuple[ir.Value, ir.Value]]:
 def _reduced(op: ir.Operation) -> list[int]:
     """Return the dimensions that a reduction removes, an empty list if they are unknown."""
     dims = constant_value(op.operands[1]) if len(op.operands) > 1 else None
-    rank = len(shape_of(op.operands[0]))
+    rank = len(_shape_of(op.operands[0]))
     return [] if dims is None else [int(dim) % rank for dim in dims]
