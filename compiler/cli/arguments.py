@@ -26,7 +26,7 @@ __all__ = [
     "short_help",
 ]
 
-OBJECTIVES = (*SEARCH_OBJECTIVES, "profile")
+OBJECTIVES = (*SEARCH_OBJECTIVES, "profile", "service:LEVEL")
 FORMATS = ("table", "json", "csv")
 
 _SUMMARY = """\
