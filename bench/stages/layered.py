@@ -274,8 +274,7 @@ def _costs(
     link = device.axis_links(Mesh((degrees.stages, degrees.data, degrees.tensor)))[0]
     elements = degrees.micro_batch * model.sequence * model.width / degrees.tensor
     item_bytes = 4 if system.precision == "float32" else 2
-    sent_s = link.latency_s + elements * item_bytes / link.bandwidth_bytes_per_s
-    sent_s = sent_s if degrees.stages > 1 else 0.0
+    sent_s = link.send_s(elements * item_bytes) if degrees.stages > 1 else 0.0
     last, found = len(parts) - 1, []
     for number, own in enumerate(parts):
         waits_s = sent_s * ((number > 0) + (number < last)) if system.waits_for_sends else 0.0

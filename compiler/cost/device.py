@@ -58,6 +58,10 @@ class Link:
     latency_s: float
     bandwidth_bytes_per_s: float
 
+    def send_s(self, size_bytes: float) -> float:
+        """Return the time of one message."""
+        return self.latency_s + size_bytes / self.bandwidth_bytes_per_s
+
 
 @dataclass(frozen=True)
 class Device:

@@ -42,7 +42,7 @@ def stream_cuts(times: NodeTimes, stages: int, link: Link) -> list[int]:
     """
     order, (_, all_s) = times.order, _until_s(times)
     unit_s, passing = _units(times, all_s)
-    sent_s = [link.latency_s + size / link.bandwidth_bytes_per_s for size in passing]
+    sent_s = [link.send_s(size) for size in passing]
     return [order.starts[unit] for unit in cut_evenly(unit_s, passing, stages, sent_s=sent_s)]
 
 

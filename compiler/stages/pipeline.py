@@ -176,6 +176,6 @@ class _Maker:
         own = self.cut.step.chunks[number]
         last = number + 1 == len(places)
         sends = not last and places[number] != places[number + 1]
-        sent_s = self.link.latency_s + own.sent_bytes / self.link.bandwidth_bytes_per_s
-        times = own.forward_s, own.backward_s, own.weights_s, sent_s if sends else 0.0
+        sent_s = self.link.send_s(own.sent_bytes) if sends else 0.0
+        times = own.forward_s, own.backward_s, own.weights_s, sent_s
         return ChunkCost(*times, own.kept_bytes, own.weights_bytes)

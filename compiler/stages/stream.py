@@ -28,9 +28,7 @@ def stream_of(point: FrontierPoint, stages: int) -> Pipeline:
     costs = [
         ChunkCost(
             own.forward_s + device.step_overhead_s,
-            sent_s=0.0
-            if number == last
-            else link.latency_s + own.sent_bytes / link.bandwidth_bytes_per_s,
+            sent_s=0.0 if number == last else link.send_s(own.sent_bytes),
             kept_bytes=own.sent_bytes,
         )
         for number, own in enumerate(step.chunks)
