@@ -12,13 +12,13 @@ import numpy as np
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.support.dtypes import Array, dtype_of
 from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.text.decoder import IDS, MASK, POSITIONS
 from tensoropt.runtime.text.tokens import Vocabulary, find_tokenizer
 from tensoropt.serving.protocol.tensors import TensorSpec
 
 __all__ = ["Encoder", "find_encoder"]
 
-_IDS, _MASK = "input_ids", "attention_mask"
-_INPUTS = (_IDS, _MASK, "token_type_ids", "position_ids")
+_INPUTS = (IDS, MASK, "token_type_ids", POSITIONS)
 _OUTPUTS = ("last_hidden_state", "token_embeddings")
 _TOKENS_RANK = 3  # samples, tokens, width
 
@@ -52,7 +52,7 @@ class Encoder:
 
         Raises `UserError` if the plan has no such number.
         """
-        ids = next(spec for spec in self.inputs if spec.name == _IDS)
+        ids = next(spec for spec in self.inputs if spec.name == IDS)
         size = ids.shape[1]
         allowed = ids.allowed.get(str(size), range(longest, longest + 1))
         sizes = [size] if isinstance(size, int) else allowed
@@ -64,8 +64,8 @@ class Encoder:
     def arrays_of(self, tokens: Sequence[int], length: int) -> dict[str, Array]:
         """Return the inputs of one text, padded to ``length``. Raises `UserError`."""
         count = len(tokens)
-        if count < length and all(spec.name != _MASK for spec in self.inputs):
-            raise UserError(f"input: expected {length} tokens, as the model has no {_MASK}")
+        if count < length and all(spec.name != MASK for spec in self.inputs):
+            raise UserError(f"input: expected {length} tokens, as the model has no {MASK}")
         ids, mask = np.zeros((1, length), np.int64), np.zeros((1, length), np.int64)
         ids[0, :count], mask[0, :count] = tokens, 1
         positions = np.arange(length)[None]
@@ -90,6 +90,6 @@ def find_encoder(
     output = next((spec for spec in vectors if spec.name in _OUTPUTS), None)
     if output is None and len(vectors) == 1:
         output = vectors[0]
-    if tokenizer is None or output is None or _IDS not in names or not names <= {*_INPUTS}:
+    if tokenizer is None or output is None or IDS not in names or not names <= {*_INPUTS}:
         return None
     return Encoder(tokenizer, tuple(inputs), output, pooling)

@@ -31,6 +31,7 @@ from tensoropt.compiler.support.errors import UserError
 from tensoropt.runtime.api.plan import Plan
 from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.plan.dims import Sizes
+from tensoropt.runtime.text.decoder import IDS, MASK
 
 if TYPE_CHECKING:
     from tensoropt.compiler.planning.request import Request
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Service", "Sized", "find_deployments"]
 
-_IDS, _MASK = "input_ids", "attention_mask"
 _GAIN = 0.99
 """Of the time per token: twice the ranks are tried as long as they bring it below."""
 
@@ -199,14 +199,14 @@ def _names(program: Program) -> _Names:
     caches = {cache.past for cache in find_caches(program.module)[0]}
     ends = {end.name: end.shape for end in ends_of(program.module, "arg_attrs")}
     pasts = [ends[name] for name in ends if name in caches]
-    if _IDS not in ends or not pasts:
+    if IDS not in ends or not pasts:
         raise UserError(
             f"{program.source.path}: a service continues texts, expected a decoder with the input "
-            f"{_IDS} and caches"
+            f"{IDS} and caches"
         )
-    wanted = {"sequences": ends[_IDS][0], "tokens": ends[_IDS][1], "tokens in caches": pasts[0][-2]}
+    wanted = {"sequences": ends[IDS][0], "tokens": ends[IDS][1], "tokens in caches": pasts[0][-2]}
     batch, tokens, past = (_symbol(program, what, size) for what, size in wanted.items())
-    totals = [name for name in ends.get(_MASK, ()) if isinstance(name, str)]
+    totals = [name for name in ends.get(MASK, ()) if isinstance(name, str)]
     others = [name for name in totals if name.isidentifier() and name not in (batch, tokens, past)]
     return _Names(batch, tokens, past, tuple(others))
 

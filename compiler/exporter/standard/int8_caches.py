@@ -26,6 +26,7 @@ from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.files import replacing
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import cause_of
+from tensoropt.runtime.text.decoder import IDS, MASK, POSITIONS
 from tensoropt.runtime.text.tokens import FILE, Vocabulary
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ _PASTS, _SCALES = (3, 4), (12, 13)
 """Operands of the operator: caches of keys and values, and their scales."""
 _LARGEST = 127
 _FEWEST_TOKENS, _MOST_TOKENS = 16, 2048
-_IDS, _MASK, _POSITIONS = "input_ids", "attention_mask", "position_ids"
 
 
 @dataclass(frozen=True)
@@ -183,9 +183,9 @@ def _run(path: str, tokens: Sequence[int]) -> tuple[Array, dict[str, Array]]:
 
 
 def _fed(own: onnxruntime.NodeArg, tokens: Sequence[int], model: Path) -> Array:
-    if own.name in (_IDS, _MASK, _POSITIONS):
+    if own.name in (IDS, MASK, POSITIONS):
         given: dict[str, Any] = {
-            _IDS: tokens, _MASK: np.ones(len(tokens)), _POSITIONS: np.arange(len(tokens)),
+            IDS: tokens, MASK: np.ones(len(tokens)), POSITIONS: np.arange(len(tokens)),
         }  # fmt: skip
         dtype = np.int32 if "int32" in own.type else np.int64
         return np.asarray(given[own.name], dtype)[None]
