@@ -7,6 +7,7 @@ from pathlib import Path
 
 import onnx
 
+from tensoropt.compiler.exporter.standard.target import check_target
 from tensoropt.compiler.importer.model_file import normalise
 from tensoropt.compiler.protos.sharding_specs import IR_VERSION, spec_of
 from tensoropt.compiler.protos.signatures import (
@@ -30,19 +31,9 @@ Sharded = tuple[str, Sequence[int | None], Layout]
 
 
 def check_annotatable(model: Path, target: Path) -> None:
-    """Raise UserError unless ``model`` can be written to ``target`` with annotations.
-
-    External data can only be read from the folder of the model.
-    """
+    """Raise UserError unless ``model`` can be written to ``target`` with annotations."""
     proto = onnx.load(model, load_external_data=False)
-    outside = any(onnx.external_data_helper.uses_external_data(t) for t in proto.graph.initializer)
-    if outside and target.resolve().parent != model.resolve().parent:
-        raise UserError(
-            f"--annotations {target}: the weights are in files next to the model, "
-            f"expected a file in {model.resolve().parent}"
-        )
-    if target.exists() and target.samefile(model):
-        raise UserError(f"--annotations {target}: is the model itself, expected another name")
+    check_target(proto, model, target, "--annotations")
     if proto.functions:
         raise UserError(
             f"--annotations {target}: expected a model without functions of its own, "

@@ -21,6 +21,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tensoropt.compiler.exporter.plan.decoder_files import head_size
+from tensoropt.compiler.exporter.standard.target import check_target
 from tensoropt.compiler.shapes.caches import End, pair
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.files import replacing
@@ -109,12 +110,7 @@ def write_int8_caches(model: Path, target: Path, tokens: Sequence[int]) -> Effec
 
 def _check(proto: onnx.ModelProto, model: Path, target: Path) -> None:
     where = f"--int8-caches {target}"
-    outside = any(onnx.external_data_helper.uses_external_data(t) for t in proto.graph.initializer)
-    if outside and target.resolve().parent != model.resolve().parent:
-        folder = model.resolve().parent
-        raise UserError(f"{where}: weights are next to the model, expected a file in {folder}")
-    if target.exists() and target.samefile(model):
-        raise UserError(f"{where}: is the model itself, expected another name")
+    check_target(proto, model, target, "--int8-caches")
     caches = {past.name for past, _ in _caches(proto)}
     read = {node.input[at] for node in _attentions(proto) for at in _PASTS if at < len(node.input)}
     if not caches or caches != read:
