@@ -6,12 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from hypothesis import strategies as st
 from sharding.harness import Case, normal
 
-__all__ = ["HIDDEN", "LOADS", "RUNTIME", "WIDE", "mixture", "routed"]
+__all__ = ["HIDDEN", "LOADS", "RUNTIME", "WIDE", "mixture", "mixtures", "routed"]
 
 RUNTIME = "com.microsoft"
 HIDDEN, WIDE = 16, 32
+_ACTIVATIONS = ["relu", "gelu", "silu", "identity"]
 
 
 def mixture(
@@ -30,6 +32,25 @@ def mixture(
     ]
     attributes |= {"swiglu_fusion": fused, "activation_type": "swiglu"} if fused else {}
     return Case("MoE", operands, attributes, 1, RUNTIME)
+
+
+@st.composite
+def mixtures(draw: st.DrawFn) -> Case:
+    """Draw a mixture of few experts."""
+    fused = draw(st.sampled_from([0, 1]))
+    attributes: dict[str, Any] = {
+        "k": draw(st.sampled_from([1, 2])),
+        "normalize_routing_weights": int(draw(st.booleans())),
+    }
+    if not fused:
+        attributes["activation_type"] = draw(st.sampled_from(_ACTIVATIONS))
+    return mixture(
+        draw(st.sampled_from([2, 4, 8])),
+        tokens=draw(st.sampled_from([(8,), (4,), (4, 2), (1, 3)])),
+        biases=draw(st.booleans()),
+        fused=fused,
+        **attributes,
+    )
 
 
 def routed(case: Case, *choices: tuple[int, ...]) -> Case:

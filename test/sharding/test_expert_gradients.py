@@ -13,7 +13,7 @@ from budgets import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from sharding.harness import Case, check, local_functions, normal
-from sharding.mixtures import LOADS, mixture, routed
+from sharding.mixtures import LOADS, mixture, mixtures, routed
 
 from tensoropt.compiler.cost.compute import op_time_s
 from tensoropt.compiler.cost.device import load_device
@@ -22,7 +22,6 @@ from tensoropt.compiler.sharding.proof.onnx_node import Array
 from tensoropt.runtime.layout.mesh import Mesh
 
 MESHES = [(2,), (4,), (2, 2)]
-ACTIVATIONS = ["relu", "gelu", "silu", "identity"]
 
 
 def gradient(forward: Case, layers: Sequence[int] | None = None) -> Case:
@@ -114,23 +113,9 @@ def test_gates_are_clamped_as_in_the_runtime() -> None:
 
 
 @examples(30)
-@given(
-    mesh=st.sampled_from(MESHES),
-    experts=st.sampled_from([2, 4, 8]),
-    k=st.sampled_from([1, 2]),
-    tokens=st.sampled_from([(8,), (4,), (4, 2), (1, 3)]),
-    biases=st.booleans(),
-    fused=st.sampled_from([0, 1]),
-    activation=st.sampled_from(ACTIVATIONS),
-    normalize=st.booleans(),
-)
-def test_any_mixture(
-    mesh: tuple[int, ...], experts: int, k: int, tokens: tuple[int, ...], biases: bool, fused: int,
-    activation: str, normalize: bool,
-) -> None:  # fmt: skip
-    attributes: dict[str, Any] = {"k": k, "normalize_routing_weights": int(normalize)}
-    attributes |= {} if fused else {"activation_type": activation}
-    same(gradient(mixture(experts, tokens=tokens, biases=biases, fused=fused, **attributes)), mesh)
+@given(mesh=st.sampled_from(MESHES), forward=mixtures())
+def test_any_mixture(mesh: tuple[int, ...], forward: Case) -> None:
+    same(gradient(forward), mesh)
 
 
 def test_tokens_travel_with_their_gradients() -> None:

@@ -13,7 +13,7 @@ from budgets import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from sharding.harness import Case, check, local_functions, normal, offered
-from sharding.mixtures import HIDDEN, LOADS, RUNTIME, WIDE, mixture, routed
+from sharding.mixtures import HIDDEN, LOADS, RUNTIME, WIDE, mixture, mixtures, routed
 
 from tensoropt.compiler.cost.compute import work_of
 from tensoropt.compiler.cost.device import load_device
@@ -154,23 +154,9 @@ def test_equal_weights_are_taken_in_order() -> None:
 
 
 @examples(40)
-@given(
-    mesh=st.sampled_from(MESHES),
-    experts=st.sampled_from([2, 4, 8]),
-    k=st.sampled_from([1, 2]),
-    tokens=st.sampled_from([(8,), (4,), (4, 2), (1, 3)]),
-    biases=st.booleans(),
-    fused=st.sampled_from([0, 1]),
-    activation=st.sampled_from(["relu", "gelu", "silu", "identity"]),
-    normalize=st.booleans(),
-)
-def test_any_mixture(
-    mesh: tuple[int, ...], experts: int, k: int, tokens: tuple[int, ...], biases: bool, fused: int,
-    activation: str, normalize: bool,
-) -> None:  # fmt: skip
-    attributes: dict[str, Any] = {"k": k, "normalize_routing_weights": int(normalize)}
-    attributes |= {} if fused else {"activation_type": activation}
-    check(mixture(experts, tokens=tokens, biases=biases, fused=fused, **attributes), mesh)
+@given(mesh=st.sampled_from(MESHES), forward=mixtures())
+def test_any_mixture(mesh: tuple[int, ...], forward: Case) -> None:
+    check(forward, mesh)
 
 
 def quantized(
