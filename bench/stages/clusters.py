@@ -37,8 +37,8 @@ _MODELS = {
     32: Gpt(width=2560, heads=20, vocabulary=128256, sequence=2048, dropout=0.1),
     24: Gpt(width=1024, heads=16, vocabulary=50272, sequence=2048),
 }
-"""GPT-Neo-2.7B and OPT-350M by their layers: the file names one run of 24 layers GPT-Neo. The heads
-of GPT-Neo are those of the script that ran it (bench/accuracy/gpu_layers.py)."""
+"""GPT-Neo-2.7B and OPT-350M by their layers: the file names one run of 24 layers GPT-Neo. The
+script that ran GPT-Neo states its heads (bench/accuracy/gpu_layers.py)."""
 _ENDS = 2  # layers of the file that are the start and the end of the model
 _ETHERNET_BYTES_PER_S = 0.94 * 1e9 / 8  # of a port of 1 Gb/s with TCP
 _RANKS = 8  # of a node with RTX cards, which share its port

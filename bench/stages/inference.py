@@ -55,8 +55,7 @@ _TEXT = """\
 one input of 128 tokens, on ranks of one thread and a simulated link. *latency* is the time from an
 input to its result, *interval* the time between results while inputs follow each other, in ms, as
 predicted / measured. Measured figures are the median of {rounds} turns, each the median of {runs}
-runs. *results* are the results per second of both plans, measured, over those of the plan of least
-latency.
+runs. *results* are measured results per second, as a multiple of the plan of least latency.
 
 {table}
 

@@ -4,7 +4,7 @@
     python bench/stages/schedules.py --write    into docs/benchmarks.md too
 
 torchtitan (benchmarks/llama3_h100_202412_torchtitan.md): Llama 3.1 405B on 512 H100 of 96 GB, 1F1B
-and interleaved, float8. It has as many micro-batches as stages. Alpa (benchmark/alpa/README.md):
+and interleaved, float8. A batch has one micro-batch per stage. Alpa (benchmark/alpa/README.md):
 GPT of 2.6B on 8 V100 of 16 GB.
 """
 

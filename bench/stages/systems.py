@@ -1,7 +1,7 @@
 """Systems that ran published steps, and their effect on the times of operators.
 
-The times of a planned step are those of our plans. A `System` has the properties of the system that
-ran the step: its kernels, its memory for each parameter, and communication that it hides.
+Our plans give the times of a step. A `System` changes them to the system that ran the step: its
+kernels, its memory for each parameter, and communication that it hides.
 """
 
 from __future__ import annotations

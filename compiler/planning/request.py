@@ -395,7 +395,7 @@ class Request:
         return "leanest" if self.objective == "memory" else "fastest"
 
     def with_devices(self, devices: int) -> Request:
-        """Return the same request for another number of devices; without stages that divide it."""
+        """Return the request for other devices, without stages unless they divide the devices."""
         own = replace(self, stages=1, schedule=None, devices=devices, mesh=None)
         divides = self.stages == AUTO or devices % self.stages == 0
         return replace(own, stages=self.stages, schedule=self.schedule) if divides else own

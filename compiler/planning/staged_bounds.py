@@ -41,8 +41,10 @@ class Bound:
         return self.one_stage_s / (1 if is_sum else self.request.stages)
 
     def best_s(self) -> float:
-        """Return the best known lower bound: of the whole step, with the time to fill it, or in
-        inference of the objective."""
+        """Return the best known lower bound.
+
+        In training it includes the time to fill the stages; in inference the objective decides.
+        """
         epsilon = self.found.time_epsilon
         if self.request.stages == 1 and epsilon is not None:
             return self.found.points[0].time_s / (1 + epsilon)

@@ -44,10 +44,9 @@ class Order:
     def place_sums(self, run_s: Floats) -> tuple[Floats, Floats]:
         """Return the sums of a time per node at each place: forward nodes only, and all nodes."""
         count = len(self.forward)
-        forward_s = np.bincount(self.homes, np.where(self.in_forward, run_s, 0.0), count)
-        return forward_s.astype(np.float64), np.bincount(self.homes, run_s, count).astype(
-            np.float64
-        )
+        own = np.where(self.in_forward, run_s, 0.0), run_s
+        forward_s, all_s = (np.bincount(self.homes, s, count).astype(np.float64) for s in own)
+        return forward_s, all_s
 
     @cached_property
     def times(self) -> Ints:

@@ -82,7 +82,7 @@ class Packed:
 
     ``spans`` relate dimensions; one new factor runs along all of them, and ``localize`` builds the
     op of one rank. ``read`` has the sizes of the blocks of dimensions that factor ``factor`` reads.
-    They have ``units``: those of the factor, unless the dimensions merge it with a ``minor`` one.
+    The blocks have ``units`` of the factor, unless the dimensions merge it with a ``minor`` one.
     ``cuts`` has (dimension, first index of a block) of dimensions that stay whole. ``folds`` may
     become new factors.
     """

@@ -120,7 +120,7 @@ def _units_in_blocks(
 def _along_blocks(use: Use, groups: Groups) -> dict[int, tuple[Dim, Blocks]]:
     """Return the group and the blocks of each factor on which an op has, cuts or reads blocks.
 
-    They are those of the dimension in most blocks.
+    The dimension in most blocks decides both.
     """
     found = dict[int, tuple[Dim, Blocks]]()
     tensors = (*use.rule.operands, *use.rule.results)
