@@ -256,8 +256,11 @@ def _judge_outputs(
     """
     rest = [t.name for t in plan.outputs if t.name in session.outputs and t.name not in kept]
     local, whole, judged = {**kept, **dict(session.results(rest))}, {}, []
+    owned = comm.allgather({*session.outputs})
     for tensor in plan.outputs:
-        part, first = local.get(tensor.name), _first_owner(tensor.name, session, comm)
+        # All ranks of the stage that computes an output have it.
+        first = next(rank for rank, names in enumerate(owned) if tensor.name in names)
+        part = local.get(tensor.name)
         if job.model is None and job.outputs is None:  # the values are not needed
             facts = whole_shape(tensor.name, part, tensor.layout, comm, first)
             if facts is not None:
@@ -277,11 +280,6 @@ def _judge_outputs(
     if comm.rank == 0 and job.outputs is not None:
         _write_outputs(Path(job.outputs), whole)
     return tuple(judged)
-
-
-def _first_owner(name: str, session: RankSession, comm: MPI.Comm) -> int:
-    """Return the first rank that has an output, of the stage that computes it."""
-    return next(rank for rank, has in enumerate(comm.allgather(name in session.outputs)) if has)
 
 
 def _judge(

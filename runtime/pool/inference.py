@@ -65,7 +65,7 @@ class Inference:
         self._updated.clear()
         pasts = {cache.past.name for cache in caches}
         for name, array in request.arrays.items():
-            if name in self._inputs.keys() - pasts:
+            if name in self._inputs and name not in pasts:
                 self._feed(name, array)
         self._bind({n: whole for n, whole in request.room.items() if n in self._outputs})
         for cache, shape in caches.items():
@@ -80,7 +80,7 @@ class Inference:
             elif not self._is_shared(name, part):
                 placed.give(part)
         asked = request.message["outputs"]
-        rest = [name for name in asked if name in self._outputs.keys() - request.room.keys()]
+        rest = [name for name in asked if name in self._outputs and name not in request.room]
         parts = self.session.results(rest) if rest else ()
         return Reply(parts={name: Part(a, self._outputs[name].layout) for name, a in parts})
 

@@ -25,15 +25,16 @@ class Proposals:
         ``tokens`` begin with those of the last call. If the earlier place is near the end, the
         tokens in between are repeated.
         """
+        if most <= 0:
+            return []
         for place in range(self._known, len(tokens)):
             for size in _SIZES:
                 if place >= size:
                     self._followed[tuple(tokens[place - size : place])] = place
         self._known = len(tokens)
-        if most > 0:
-            for size in _SIZES:
-                place = self._followed.get(tuple(tokens[-size:]), 0)
-                if place:
-                    period = len(tokens) - place
-                    return [tokens[place + n % period] for n in range(most)]
+        for size in _SIZES:
+            place = self._followed.get(tuple(tokens[-size:]), 0)
+            if place:
+                period = len(tokens) - place
+                return [tokens[place + n % period] for n in range(most)]
         return []

@@ -170,7 +170,8 @@ class Sampler:
     def _sample(self, scores: Floats) -> int:
         scaled = scores.astype(np.float64, copy=False)
         likely = np.exp((scaled - scaled.max()) / self._how.temperature)
-        likely[likely < self._how.min_p] = 0.0
+        if self._how.min_p:
+            likely[likely < self._how.min_p] = 0.0
         tokens = self._candidates(likely)
         ends = (likely if tokens is None else likely[tokens]).cumsum()
         # Below the end: the last tokens may be impossible.

@@ -143,11 +143,14 @@ class Schedule:
 
         They are more than those of `find_prefix`, and ``least`` at least.
         """
+        prompts = [row for row in self.rows if row.left > 1]
+        if not prompts:
+            return False
         found = self.find_prefix(text)
         count = max(least, 1 + (0 if found is None else found[1]))
         begun = text.tokens[:count]
-        prompts = (row for row in self.rows if row.read < count <= row.read + row.left - 1)
-        return count < len(text.tokens) and any(row.tokens[:count] == begun for row in prompts)
+        unread = (row for row in prompts if row.read < count <= row.read + row.left - 1)
+        return count < len(text.tokens) and any(row.tokens[:count] == begun for row in unread)
 
     def join(self) -> None:
         """Move the text that has read its prompt into the batch, unless it has ended."""
