@@ -147,4 +147,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    run_command(main)
+    sys.exit(run_command(main))

@@ -191,4 +191,4 @@ def _parser() -> Parser:
 
 
 if __name__ == "__main__":
-    run_command(main)
+    sys.exit(run_command(main))
