@@ -39,7 +39,6 @@ _MODELS = {
 }
 """GPT-Neo-2.7B and OPT-350M by their layers: the file names one run of 24 layers GPT-Neo. The
 script that ran GPT-Neo states its heads (bench/accuracy/gpu_layers.py)."""
-_ENDS = 2  # layers of the file that are the start and the end of the model
 _ETHERNET_BYTES_PER_S = 0.94 * 1e9 / 8  # of a port of 1 Gb/s with TCP
 _RANKS = 8  # of a node with RTX cards, which share its port
 

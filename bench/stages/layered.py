@@ -27,11 +27,12 @@ from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.planning.pinned_search import pinned_graphs
 from tensoropt.compiler.planning.request import Request
 from tensoropt.compiler.program.graph import Argument, Graph
+from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.stages.chunk_costs import Costs
 from tensoropt.compiler.stages.families import FAMILIES, Family, generate
 from tensoropt.compiler.stages.order import Order
+from tensoropt.compiler.stages.pipeline import link_of
 from tensoropt.compiler.training.alternatives import INFERENCE
-from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.stages.execution import ChunkCost, execute
 
 __all__ = ["Degrees", "Prediction", "even_chunks", "predict"]
@@ -179,17 +180,27 @@ def _cuts(order: Order) -> list[int]:
 
 
 @cache
-def _parts(
+def _point(
     model: Gpt | Llama, system: System, tensor: int, micro_batch: int, device: Device
-) -> _Parts:
-    """Return the costs of the parts of a model for a micro-batch on ``tensor`` ranks."""
+) -> FrontierPoint:
+    """Return the fastest plan of three layers for a micro-batch on ``tensor`` ranks."""
     dtype = "float32" if system.precision == "float32" else "float16"
     graph = _graph(replace(model, layers=_LAYERS, batch=micro_batch, dtype=dtype), system)
     if tensor > 1:
         pins = (*_PINS[type(model)], *_FEED_FORWARD, *(() if system.splits_sequence else _WHOLE))
         graph = pinned_graphs({INFERENCE: graph}, Request(mesh=str(tensor), pins=pins))[INFERENCE]
+    return fastest_plan(graph, tensor, device)
+
+
+@cache
+def _parts(
+    model: Gpt | Llama, system: System, tensor: int, micro_batch: int, device: Device
+) -> _Parts:
+    """Return the costs of the parts of a model for a micro-batch on ``tensor`` ranks."""
+    point = _point(model, system.planned, tensor, micro_batch, device)
+    graph = point.tables.graph
     attention_s = _attention_s(model, system.precision, tensor, micro_batch, device)
-    times = times_of(fastest_plan(graph, tensor, device), system, device, attention_s)
+    times = times_of(point, system, device, attention_s)
     cuts = _cuts(times.order)
     chunks, step = times.order.home_chunks(cuts), times.step(cuts)
     parameters = [0.0] * len(step.chunks)
@@ -271,7 +282,7 @@ def _costs(
     model: Gpt | Llama, system: System, degrees: Degrees, parts: Sequence[Costs], device: Device
 ) -> list[ChunkCost]:
     """Return the costs of chunks in a schedule; each rank of a stage sends its part of a tensor."""
-    link = device.axis_links(Mesh((degrees.stages, degrees.data, degrees.tensor)))[0]
+    link = link_of(device, degrees.stages, (degrees.data, degrees.tensor))
     elements = degrees.micro_batch * model.sequence * model.width / degrees.tensor
     item_bytes = 4 if system.precision == "float32" else 2
     sent_s = link.send_s(elements * item_bytes) if degrees.stages > 1 else 0.0

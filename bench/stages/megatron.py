@@ -32,7 +32,7 @@ from sections import write_section
 from stages.layered import Degrees, Prediction, even_chunks, predict
 from stages.systems import System
 from tensoropt.compiler.cost.device import load_device
-from tensoropt.compiler.stages.families import FAMILIES
+from tensoropt.compiler.stages.families import FAMILIES, fitting
 from tensoropt.runtime.support.flags import Parser, run_command
 
 __all__ = ["SETTINGS", "Row", "Setting", "predicted"]
@@ -167,14 +167,14 @@ def predicted(row: Row, setting: Setting, system: System) -> tuple[Degrees, Pred
 def _best_schedule(row: Row, setting: Setting, degrees: Degrees, most: int) -> tuple[str, float]:
     """Return our fastest schedule that takes no more memory than ``most``, and its time."""
     device, found = load_device(setting.device), []
-    for name, family in FAMILIES.items():
-        chunks = row.chunks if name == "interleaved" and row.chunks > 1 else family.chunks
-        count = row.stages * chunks
-        if count > row.layers or (row.stages == 1 and name != "1f1b"):
-            continue
-        own = replace(degrees, layers=even_chunks(row.layers, count))
-        devices = [[device]] * row.stages
-        step = predict(setting.model(row), setting.system, own, devices, family.with_chunks(chunks))
+    families = dict(FAMILIES)
+    if row.chunks > 1:
+        families["interleaved"] = degrees.family
+    names = fitting(families, row.stages, row.layers) if row.stages > 1 else ["1f1b"]
+    for name in names:
+        family = families[name]
+        own = replace(degrees, layers=even_chunks(row.layers, row.stages * family.chunks))
+        step = predict(setting.model(row), setting.system, own, [[device]] * row.stages, family)
         if step.memory_bytes <= most:
             found.append((step.time_s, name))
     time_s, name = min(found)

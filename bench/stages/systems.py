@@ -67,6 +67,15 @@ class System:
     step_s: float = 0.0
     rest_bytes: int = 0
 
+    @property
+    def planned(self) -> System:
+        """The system with only the properties that change its plans; the others change times."""
+        return System(
+            attention=self.attention, precision=self.precision, recompute=self.recompute,
+            splits_sequence=self.splits_sequence, fuses=False,
+            parameter_bytes=0, gradient_bytes=0, optimizer_bytes=0,
+        )  # fmt: skip
+
     def attention_kept(self) -> AbstractContextManager[object]:
         """Return a context in which graphs have the attention of the system."""
         if self.attention == "kernel":
