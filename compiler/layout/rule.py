@@ -99,8 +99,9 @@ class Factor:
         The size is known.
         """
         assert isinstance(self.size, int), "the part of a symbolic dimension"
-        units = self.units if is_worth_units(self.units, extents) else ()
-        return Division(self.size, math.prod(extents), self.blocks if units else (), units).part
+        if not is_worth_units(self.units, extents):
+            return part_of(self.size, math.prod(extents))
+        return Division(self.size, math.prod(extents), self.blocks, self.units).part
 
     def has_padding(self, extents: Sequence[int]) -> bool:
         """Return whether the last parts have padding, or some have copies."""
@@ -249,6 +250,16 @@ class Rule:
         return tuple((*place, units) for place, units in sorted(own.items()))
 
     @cached_property
+    def merged_dims(self) -> frozenset[tuple[int, int]]:
+        """The (tensor, dimension) of each dimension that merges a factor with a minor one."""
+        return frozenset((tensor, dim) for tensor, dim, _ in self.minors)
+
+    @cached_property
+    def counted_dims(self) -> frozenset[tuple[int, int]]:
+        """The (tensor, dimension) of each dimension with units of its own, see ``counted``."""
+        return frozenset((tensor, dim) for tensor, dim, _ in self.counted)
+
+    @cached_property
     def splits(self) -> tuple[tuple[int, Placement], ...]:
         """The (tensor, placement) of each dimension that may be split in blocks or units."""
         blocks = {own[:2]: own[2] for own in self.blocks}
@@ -271,11 +282,11 @@ class Rule:
     @cached_property
     def _unit_counts(self) -> tuple[Units, ...]:
         """The units of each factor; none if they count a minor factor, too."""
-        merged, tensors = {own[:2] for own in self.minors}, (*self.operands, *self.results)
+        tensors = (*self.operands, *self.results)
         apart = {
             tensors[tensor][dim]
             for tensor, dim, units in self.counted
-            if (tensor, dim) in merged and len(units) > 1
+            if (tensor, dim) in self.merged_dims and len(units) > 1
         }
         numbers = range(len(self.factors))
         return tuple(self.factors[n].units if n in apart else self.units_of(n) for n in numbers)

@@ -116,6 +116,8 @@ def is_worth_units(units: Units, extents: Sequence[int]) -> bool:
     the same number of units in all blocks, except single ones: else query heads would not meet
     their key heads.
     """
+    if not units:
+        return False
     pieces = math.prod(extents)
     copied = {math.prod(extents[:count]) for count in range(len(extents))} - {pieces}
     rest = [own for own in units if own not in copied]

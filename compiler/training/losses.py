@@ -9,7 +9,7 @@ from tensoropt.compiler.support.errors import UserError, did_you_mean
 from tensoropt.compiler.training.gradients.losses import cross_entropy
 from tensoropt.compiler.training.signature import Signature
 from tensoropt.compiler.training.spec import Loss
-from tensoropt.dialects.build import Build, element_type, shape_of, tensor_type
+from tensoropt.dialects.build import Build, element_type, is_float, shape_of, tensor_type
 from tensoropt.dialects.elements import ELEMENTS, element_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
@@ -32,8 +32,7 @@ def build_loss(make: Build, signature: Signature, loss: Loss) -> ir.Value:
         listed = ", ".join(signature.outputs)
         raise UserError(f"--loss {loss}: no output '{loss.output}'{near}; the model has {listed}")
     output = signature.outputs[loss.output]
-    element = element_of(str(element_type(output)))
-    if element is None or not element.is_float:
+    if not is_float(output):
         raise _output_error(loss, output, "floating point numbers")
     return _KINDS[loss.kind](make, signature, loss, make.wide(output))
 

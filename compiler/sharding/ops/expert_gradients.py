@@ -34,7 +34,7 @@ from tensoropt.compiler.sharding.rule.routing import (
 )
 from tensoropt.compiler.sharding.rule.token_exchange import Exchange
 from tensoropt.compiler.sharding.rule.windows import count, window_loop
-from tensoropt.dialects.build import int_attr, shape_of, sizes_of
+from tensoropt.dialects.build import int_attr, shape_of
 from tensoropt.dialects.mlir import ir
 
 __all__ = ["mixture_gradient"]
@@ -78,14 +78,14 @@ def mixture_gradient(info: OpInfo) -> Rule:
         replace(wide, results=_results(info, wide.operands)),
         window_loop([_work(info) // (wide.size or 1)]),
     ]
-    rule = rule_of(
+    return rule_of(
         info,
         factors,
         joint=(Joint((TOKENS, EXPERTS)),),
         localize=_localize,
         flops_per_point=2.0 * chosen_share(info),
+        inner=tuple(_steps(info)),
     )
-    return replace(rule, inner=tuple(_steps(info)))
 
 
 def _layers(info: OpInfo) -> list[int]:
@@ -171,9 +171,10 @@ def _score_gradient(make: Arithmetic, routes: Routes, choices: ir.Value) -> ir.V
     total = make.reduce("ReduceSum", terms, [1])
     normal = bool(make.local.info.attribute("normalize_routing_weights", 0))
     own = make.sub(terms, make.mul(weights, total)) if normal else terms
-    none = make.expand(make.scalar(0.0, scores), sizes_of(scores))
     axis = int_attr(1)
-    found = make.onnx("ScatterElements", [none, routes.experts, own], scores.type, axis=axis)
+    found = make.onnx(
+        "ScatterElements", [make.zeros(scores), routes.experts, own], scores.type, axis=axis
+    )
     if normal:
         return found
     odds = make.onnx("Softmax", [scores], scores.type, axis=axis)

@@ -74,8 +74,9 @@ def _packed_grouped(info: OpInfo) -> Packed | None:
     sizes = _grouped_sizes(info)
     if not sizes:
         return None
-    queries, shared = (int(info.attribute(name)) for name in ("num_heads", "kv_num_heads"))
-    units, minor = (queries, shared, shared), None if queries == shared else _QUERIES
+    heads = heads_of(info)
+    units = heads.queries, heads.shared, heads.shared
+    minor = None if heads.each == 1 else _QUERIES
     return Packed(read=(((0, 2), sizes),), factor=_HEADS, units=units, minor=minor)
 
 

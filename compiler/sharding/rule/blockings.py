@@ -134,10 +134,10 @@ def _grouped(uses: Sequence[Use], groups: Groups) -> Iterator[tuple[Dim, Blocks]
     No number of ranks may divide both: else the ops after them could not have whole groups.
     """
     for use in uses:
-        merged, first = {own[:2] for own in use.rule.minors}, len(use.info.operands)
+        first = len(use.info.operands)
         for tensor, dim, blocks in use.rule.sections:
             at, size = use.dim((tensor, dim)), use.size((tensor, dim)) or 0
-            if (tensor, dim) not in merged or tensor < first or at is None:
+            if (tensor, dim) not in use.rule.merged_dims or tensor < first or at is None:
                 continue
             if math.gcd(len(blocks), size // len(blocks)) == 1:
                 yield groups.find(at), blocks

@@ -192,8 +192,7 @@ def local_start(local: LocalOp, span: Span) -> int:
 
 def without_group_blocks(rule: Rule) -> Rule:
     """Return ``rule`` without the blocks of dimensions that merge two loops."""
-    merged = {own[:2] for own in rule.minors}
-    sections = tuple(own for own in rule.sections if own[:2] not in merged)
+    sections = tuple(own for own in rule.sections if own[:2] not in rule.merged_dims)
     return rule if sections == rule.sections else replace(rule, sections=sections)
 
 

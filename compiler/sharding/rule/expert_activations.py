@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
-from tensoropt.dialects.build import Build, element_type, onnx_attr, shape_of, tensor_type
+from tensoropt.compiler.sharding.rule.routing import flat
+from tensoropt.dialects.build import Build, onnx_attr, shape_of
 from tensoropt.dialects.mlir import ir
 
 __all__ = ["Activated", "activate"]
@@ -66,9 +67,7 @@ def _swiglu(make: Build, x: ir.Value, info: OpInfo) -> Activated:
     limit = info.attribute("swiglu_limit")
     rows, double = shape_of(x)
     width = (double or 0) // 2
-    pairs = make.onnx(
-        "Reshape", [x, make.ints([-1, width, 2])], tensor_type([rows, width, 2], element_type(x))
-    )
+    pairs = flat(make, x, [rows, width, 2])
     free = [make.squeeze(make.slice(pairs, 2, n, n + 1), [2]) for n in (0, 1)]
     g, v = free
     if limit is not None:
@@ -90,7 +89,7 @@ def _swiglu(make: Build, x: ir.Value, info: OpInfo) -> Activated:
                 for own, dx in zip(bounded, found, strict=True)
             ]
         both = make.concat([make.unsqueeze(dx, [2]) for dx in found], 2)
-        return make.onnx("Reshape", [both, make.ints([-1, 2 * width])], x.type)
+        return flat(make, both, [rows, 2 * width])
 
     return Activated(make.mul(swish, value), gradient)
 

@@ -18,6 +18,7 @@ from tensoropt.compiler.sharding.rule.routing import (
     add_up,
     find_ones,
     flat,
+    take_or_zero,
 )
 from tensoropt.dialects.build import element_type, int_attr, shape_of, tensor_type
 from tensoropt.dialects.mlir import ir
@@ -141,7 +142,8 @@ def differentiate(make: Arithmetic, x: ir.Value, dy: ir.Value, routes: Routes) -
     dx = rows.joined([_product(make, a, w) for a, w in zip(inners, ups, strict=True)])
     places = rows.places()
     layers = [up, up_bias, down, down_bias]
-    return MixtureGradients(_added(make, dx, places), _take(make, choices, places), layers)
+    chosen = flat(make, take_or_zero(make, choices, places), shape_of(places))
+    return MixtureGradients(add_up(make, dx, places), chosen, layers)
 
 
 def _has(value: ir.Value) -> bool:
@@ -209,20 +211,3 @@ def _once(make: Arithmetic, x: ir.Value) -> ir.Value:
         return x
     return make.mul(x, local.axis_constant(make.like(np.arange(pieces) == 0, x),
                                            local.axes(FEATURES)))  # fmt: skip
-
-
-def _added(make: Arithmetic, rows: ir.Value, places: ir.Value) -> ir.Value:
-    """Return the sum of the rows at the ``places`` of each token."""
-    import numpy as np
-
-    ones = np.ones((1, 1, shape_of(places)[1] or 1))
-    return add_up(make, rows, places, make.constant(make.like(ones, rows)))
-
-
-def _take(make: Arithmetic, column: ir.Value, places: ir.Value) -> ir.Value:
-    """Return the elements of ``column`` at ``places``, 0 after its end."""
-    import numpy as np
-
-    nothing = make.constant(make.like(np.zeros((1, 1)), column))
-    both = make.concat([column, nothing], 0)
-    return flat(make, make.take(both, flat(make, places, [None]), 0), shape_of(places))

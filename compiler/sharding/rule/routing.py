@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
-from tensoropt.dialects.build import element_type, int_attr, shape_of, tensor_type
+from tensoropt.dialects.build import Build, element_type, int_attr, shape_of, tensor_type
 from tensoropt.dialects.mlir import ir
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "flat",
     "number_ones",
     "select_part",
+    "take_or_zero",
 ]
 
 TOKENS, EXPERTS, FEATURES = 0, 1, 2
@@ -68,7 +69,7 @@ def _top_experts(make: Arithmetic, logits: ir.Value) -> ir.Value:
     return make.sub(make.scalar(last, found.results[1]), found.results[1])
 
 
-def flat(make: Arithmetic, x: ir.Value, shape: Sequence[int | None]) -> ir.Value:
+def flat(make: Build, x: ir.Value, shape: Sequence[int | None]) -> ir.Value:
     """Return ``x`` with ``shape``, in which one size may be unknown."""
     if shape_of(x) == list(shape):
         return x
@@ -76,17 +77,27 @@ def flat(make: Arithmetic, x: ir.Value, shape: Sequence[int | None]) -> ir.Value
     return make.onnx("Reshape", [x, sizes], tensor_type(list(shape), element_type(x)))
 
 
-def add_up(make: Arithmetic, rows: ir.Value, places: ir.Value, weights: ir.Value) -> ir.Value:
-    """Return the weighted sum of the rows at the ``places`` of each token.
+def take_or_zero(make: Arithmetic, rows: ir.Value, places: ir.Value) -> ir.Value:
+    """Return the rows at all ``places``, zeros at the place after the last row."""
+    import numpy as np
+
+    nothing = make.constant(make.like(np.zeros((1, shape_of(rows)[1] or 0)), rows))
+    return make.take(make.concat([rows, nothing], 0), flat(make, places, [None]), 0)
+
+
+def add_up(
+    make: Arithmetic, rows: ir.Value, places: ir.Value, weights: ir.Value | None = None
+) -> ir.Value:
+    """Return the sum of the rows at the ``places`` of each token, by ``weights`` if given.
 
     ``rows`` are of an unknown number, which is the place of a row of zeros.
     """
     import numpy as np
 
-    (_, count), width = shape_of(places), shape_of(rows)[1] or 0
-    nothing = make.constant(make.like(np.zeros((1, width)), rows))
-    taken = make.take(make.concat([rows, nothing], 0), flat(make, places, [None]), 0)
-    every = flat(make, taken, [shape_of(places)[0], count, width])
+    tokens, count = shape_of(places)
+    if weights is None:
+        weights = make.constant(make.like(np.ones((1, 1, count or 1)), rows))
+    every = flat(make, take_or_zero(make, rows, places), [tokens, count, shape_of(rows)[1] or 0])
     return make.squeeze(make.matmul(weights, every), [1])
 
 

@@ -119,10 +119,9 @@ def has_role(rule: Rule, strategy: Strategy, axis: int, role: AxisRole) -> bool:
     """
     operands, results = placements(rule, role)
     layouts = (*strategy.operands[: len(operands)], *strategy.results)
-    counted = {own[:2] for own in rule.counted}
     return all(
         own.placements[axis].plain == placed
-        or (own.placements[axis].is_replicate and (tensor, placed.dim) in counted)
+        or (own.placements[axis].is_replicate and (tensor, placed.dim) in rule.counted_dims)
         for tensor, (placed, own) in enumerate(zip((*operands, *results), layouts, strict=True))
     )
 
@@ -225,9 +224,8 @@ def _in_pieces(rule: Rule, strategy: Strategy, mesh: Mesh) -> Strategy:
     mention them. A block of fewer units than pieces that is a dimension of its own is whole along
     the last axes.
     """
-    sections, merged = ({own[:2] for own in found} for found in (rule.sections, rule.minors))
+    sections, merged = {own[:2] for own in rule.sections}, rule.merged_dims
     tensors, layouts = (*rule.operands, *rule.results), [*strategy.operands, *strategy.results]
-    counted = {own[:2] for own in rule.counted}
     for tensor, own in rule.splits:
         dim, place = own.dim, (tensor, own.dim)
         number = tensors[tensor][dim]
@@ -239,7 +237,7 @@ def _in_pieces(rule: Rule, strategy: Strategy, mesh: Mesh) -> Strategy:
         else:
             is_in_units = rule.is_in_units(number, mesh.extents(axes))
         if own.units and is_in_units:
-            if own.units != (factor.size,) or place in counted:
+            if own.units != (factor.size,) or place in rule.counted_dims:
                 layouts[tensor] = _in_units(layouts[tensor], own, axes, mesh)
         elif own.blocks:
             if place in sections:

@@ -114,7 +114,7 @@ def _units_in_blocks(
         each = Fraction(units.get(group, 0), sum(own.blocks))
         for number, block in enumerate(own.blocks) if each else ():
             own.known.setdefault(number, int(block * each))
-    return {group: own.units for group, own in found.items() if own.units}
+    return {group: counts for group, own in found.items() if (counts := own.units)}
 
 
 def _along_blocks(use: Use, groups: Groups) -> dict[int, tuple[Dim, Blocks]]:

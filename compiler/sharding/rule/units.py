@@ -7,7 +7,6 @@ along the way agree on the heads as units.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -16,6 +15,7 @@ from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.sharding.rule.blocks import Place, packed, places_of, shape_of
 from tensoropt.compiler.sharding.rule.factors import may_pad
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
+from tensoropt.runtime.layout.division import Division
 from tensoropt.runtime.layout.layout import Units
 
 __all__ = [
@@ -60,10 +60,11 @@ def takes_units(info: OpInfo, rule: Rule, number: int) -> bool:
     operators that keep the order of elements, or along heads. Blocks that a Reshape folds have no
     padding.
     """
-    factor, minors = rule.factors[number], {own[:2] for own in rule.minors}
-    folded = {own[:2] for own in rule.sections if own[:2] not in minors}
-    if info.name in _MERGING and not folded.isdisjoint(places_of(rule, number)):
-        return False
+    factor = rule.factors[number]
+    if info.name in _MERGING:
+        folded = {own[:2] for own in rule.sections} - rule.merged_dims
+        if not folded.isdisjoint(places_of(rule, number)):
+            return False
     if not factor.can_split or not isinstance(factor.size, int) or factor.least != 1:
         return False
     if factor.padded:
@@ -154,9 +155,8 @@ def block_ranges(info: OpInfo, rule: Rule, number: int) -> dict[Place, range]:
     for span in own.spans:
         if span.whole not in sections:
             return {}
-        blocks, shape = sections[span.whole], shape_of(info, span.whole[0])
-        each = (shape[span.whole[1]] or 0) // sum(blocks)
-        first = [end * each for end in itertools.accumulate(blocks, initial=0)].index(span.start)
+        blocks, size = sections[span.whole], shape_of(info, span.whole[0])[span.whole[1]] or 0
+        first = Division(size, 1, blocks).starts.index(span.start)
         found[span.whole] = range(len(blocks))
         found[span.part] = range(first, first + len(sections.get(span.part, (1,))))
     return found
