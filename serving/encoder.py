@@ -74,8 +74,8 @@ class Encoder:
 
     def embed(self, output: Array, count: int) -> Array:
         """Return the embedding of a text of ``count`` tokens, with length 1."""
-        rows: Array = output[0].astype(np.float32)
-        found: Array = rows[0] if self.pooling == "cls" else rows[:count].mean(axis=0)
+        rows: Array = output[0, : 1 if self.pooling == "cls" else count].astype(np.float32)
+        found: Array = rows.mean(axis=0)
         norm = float(np.linalg.norm(found))
         return found / norm if norm else found
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from tensoropt.runtime.support.errors import did_you_mean, one_line
 from tensoropt.runtime.support.version import __version__
+from tensoropt.serving.encoder import Encoder
 from tensoropt.serving.metrics import Metrics
 from tensoropt.serving.model import VERSION, Model
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
@@ -52,6 +53,12 @@ class Service:
     def all_models(self) -> list[Model | TextModel]:
         """The tensor models and the text models."""
         return [*self.models.values(), *self.texts.values()]
+
+    @property
+    def encoders(self) -> dict[str, Encoder]:
+        """The encoders among the models, by the model's name."""
+        found = ((name, model.encoder) for name, model in self.models.items())
+        return {name: encoder for name, encoder in found if encoder is not None}
 
     def replace(self, model: Model | TextModel) -> Model | TextModel:
         """Replace the model of the same name and kind by ``model``, and return the old model.

@@ -27,8 +27,8 @@ def error_response(error: RefusedError) -> Response:
 
 def error_body(error: RefusedError) -> dict[str, Any]:
     """Return a refusal as the body of an answer of OpenAI's API, or as an event of a stream."""
-    codes = {Reason.UNKNOWN: _MODEL, Reason.UNAUTHENTICATED: "invalid_api_key"}
-    return _describe(error.reason.status, str(error), codes.get(error.reason))
+    code = _MODEL if error.reason is Reason.UNKNOWN else None
+    return _describe(error.reason.status, str(error), code)
 
 
 def error_response_at(

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import uuid
+from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from tensoropt.runtime.text.sampling import MOST_LIKELY
 from tensoropt.serving.openai.formats import ResponseFormat, StructuredOutputs
 from tensoropt.serving.openai.given import Given
 
-__all__ = ["MOST_LOGPROBS", "Asked"]
-
-MOST_LOGPROBS = MOST_LIKELY
-"""Most likeliest tokens that a request may ask for."""
+__all__ = ["Asked"]
 
 _MOST_STOPS = 64
 _MOST_BIASES = 1024
@@ -66,7 +63,7 @@ class Asked(Given):
             raise ValueError("structured_outputs: not with response_format")
         return self
 
-    @property
+    @cached_property
     def grammar(self) -> str | None:
         """The grammar of the text, if it has a format."""
         wanted = self.response_format or self.structured_outputs

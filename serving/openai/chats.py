@@ -8,10 +8,11 @@ from typing import Any, Literal, Self
 from fastapi import APIRouter, Request, Response
 from pydantic import Field, model_validator
 
+from tensoropt.runtime.text.sampling import MOST_LIKELY
 from tensoropt.runtime.text.session import Piece
 from tensoropt.serving.http.body import Bodies, Body
 from tensoropt.serving.openai.answers import Answer, Choice
-from tensoropt.serving.openai.asked import MOST_LOGPROBS, Asked
+from tensoropt.serving.openai.asked import Asked
 from tensoropt.serving.openai.calls import CallReader
 from tensoropt.serving.openai.logprobs import TextOf, chat_logprobs
 from tensoropt.serving.openai.messages import Message
@@ -47,7 +48,7 @@ class AskedChat(Asked):
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)
     logprobs: bool = False
-    top_logprobs: int = Field(0, ge=0, le=MOST_LOGPROBS)
+    top_logprobs: int = Field(0, ge=0, le=MOST_LIKELY)
     modalities: list[Literal["text"]] | None = None
     tools: list[Tool] = Field([], max_length=_MOST_TOOLS)
     tool_choice: ToolChoice | None = None

@@ -8,10 +8,11 @@ from typing import Any, Literal, Self
 from fastapi import APIRouter, Request, Response
 from pydantic import Field, model_validator
 
+from tensoropt.runtime.text.sampling import MOST_LIKELY
 from tensoropt.runtime.text.session import Piece
 from tensoropt.serving.http.body import Bodies, Body
 from tensoropt.serving.openai.answers import Answer, Choice
-from tensoropt.serving.openai.asked import MOST_LOGPROBS, Asked
+from tensoropt.serving.openai.asked import Asked
 from tensoropt.serving.openai.logprobs import TextOf, completion_logprobs
 from tensoropt.serving.openai.responding import check_texts, find_model, respond
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
@@ -28,7 +29,7 @@ class AskedCompletion(Asked):
     prompt: str | _Tokens | list[str] | list[_Tokens]
     max_tokens: int = Field(16, ge=1)
     best_of: int | None = Field(None, ge=1)
-    logprobs: int | None = Field(None, ge=0, le=MOST_LOGPROBS)
+    logprobs: int | None = Field(None, ge=0, le=MOST_LIKELY)
     echo: bool = False
     suffix: Literal[""] = ""
 

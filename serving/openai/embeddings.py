@@ -12,11 +12,12 @@ from fastapi.responses import JSONResponse
 from pydantic import Field
 
 from tensoropt.runtime.support.dtypes import Array
-from tensoropt.runtime.support.errors import UserError, did_you_mean, one_line
+from tensoropt.runtime.support.errors import UserError, one_line
+from tensoropt.runtime.text.prompts import list_prompts
 from tensoropt.serving.encoder import Encoder
 from tensoropt.serving.http.body import Bodies, Body
 from tensoropt.serving.openai.given import Given
-from tensoropt.serving.openai.responding import respond
+from tensoropt.serving.openai.responding import find_model, respond
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
 from tensoropt.serving.protocol.requests import Infer
 from tensoropt.serving.protocol.tensors import Requested
@@ -40,11 +41,6 @@ class AskedEmbeddings(Given):
     dimensions: int | None = Field(None, ge=1)
     user: str | None = None
 
-    def texts(self) -> list[str | list[int]]:
-        """Return the texts as a list, even a single text."""
-        is_single = isinstance(self.input, str) or isinstance(self.input[0], int)
-        return [self.input] if is_single else list(self.input)  # type: ignore[list-item, arg-type]
-
 
 def embedding_routes(service: Service, bodies: Bodies, timeout_s: float) -> APIRouter:
     """Return the route; limits are as for `completion_routes`."""
@@ -52,15 +48,15 @@ def embedding_routes(service: Service, bodies: Bodies, timeout_s: float) -> APIR
 
     async def answer(body: Body) -> Response:
         asked = await body.parse(AskedEmbeddings.parse)
-        encoder = _find_encoder(service, asked.model)
+        encoder = find_model(service.encoders, asked.model, "an encoder")
+        given = list_prompts(asked.input)
         try:
-            texts = [await asyncio.to_thread(encoder.tokens_of, text) for text in asked.texts()]
+            texts = [await asyncio.to_thread(encoder.tokens_of, text) for text in given]
             length = encoder.length(max(map(len, texts)))
-            arrays = [encoder.arrays_of(tokens, length) for tokens in texts]
+            inputs = [(encoder.arrays_of(tokens, length), len(tokens)) for tokens in texts]
         except UserError as error:
             raise RefusedError(Reason.INVALID, one_line(error)) from None
-        found = await _run(service, asked.model, encoder, arrays)
-        vectors = [encoder.embed(*pair) for pair in zip(found, map(len, texts), strict=True)]
+        vectors = await _run(service, asked.model, encoder, inputs)
         return _described(asked, vectors, sum(map(len, texts)))
 
     @router.post("/embeddings")
@@ -70,32 +66,27 @@ def embedding_routes(service: Service, bodies: Bodies, timeout_s: float) -> APIR
     return router
 
 
-def _find_encoder(service: Service, name: str) -> Encoder:
-    encoders = {own: model.encoder for own, model in service.models.items()}
-    encoder = encoders.get(name)
-    if encoder is None:
-        near = did_you_mean(name, [own for own, found in encoders.items() if found is not None])
-        raise RefusedError(Reason.UNKNOWN, f"model '{name:.80}': not an encoder here{near}")
-    return encoder
-
-
 async def _run(
-    service: Service, name: str, encoder: Encoder, arrays: list[dict[str, Array]]
+    service: Service, name: str, encoder: Encoder, texts: list[tuple[dict[str, Array], int]]
 ) -> list[Array]:
-    """Return the output of each text; texts share runs with other requests."""
+    """Return the embedding of each text, by its inputs and its number of tokens.
+
+    Texts share runs with other requests.
+    """
     wanted = (Requested(encoder.output.name),)
 
-    async def run(inputs: dict[str, Array]) -> Array:
+    async def run(inputs: dict[str, Array], count: int) -> Array:
         async def read() -> Infer:
             return Infer(inputs, wanted)
 
-        return (await service.infer(name, "", read, "openai")).outputs[0][1]
+        outputs = (await service.infer(name, "", read, "openai")).outputs
+        return encoder.embed(outputs[0][1], count)
 
     batching = service.models[name].batching
     size = _TOGETHER if batching is None else batching.size
     found: list[Array] = []
-    for start in range(0, len(arrays), size):
-        found += await asyncio.gather(*map(run, arrays[start : start + size]))
+    for start in range(0, len(texts), size):
+        found += await asyncio.gather(*(run(*text) for text in texts[start : start + size]))
     return found
 
 

@@ -8,9 +8,9 @@ from typing import Any
 from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 
-from tensoropt.runtime.support.errors import did_you_mean
 from tensoropt.serving.http.errors import error_response
-from tensoropt.serving.protocol.refusals import Reason, RefusedError
+from tensoropt.serving.openai.responding import find_model
+from tensoropt.serving.protocol.refusals import RefusedError
 from tensoropt.serving.service import Service
 
 __all__ = ["listing_routes"]
@@ -22,8 +22,7 @@ def listing_routes(service: Service) -> APIRouter:
     created = int(time.time())
 
     def names() -> list[str]:
-        encoders = [name for name, model in service.models.items() if model.encoder is not None]
-        return [*service.texts, *encoders]
+        return [*service.texts, *service.encoders]
 
     def describe(name: str) -> dict[str, Any]:
         return {"id": name, "object": "model", "created": created, "owned_by": "tensoropt"}
@@ -34,10 +33,10 @@ def listing_routes(service: Service) -> APIRouter:
 
     @router.get("/models/{name}")
     async def show_model(name: str) -> Response:
-        if name in names():
-            return JSONResponse(describe(name))
-        near = did_you_mean(name, names())
-        why = f"model '{name:.80}': not a model of texts here{near}"
-        return error_response(RefusedError(Reason.UNKNOWN, why))
+        try:
+            find_model(dict.fromkeys(names()), name, "a model of texts")
+        except RefusedError as error:
+            return error_response(error)
+        return JSONResponse(describe(name))
 
     return router

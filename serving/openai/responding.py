@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import Request, Response
 
@@ -16,6 +16,8 @@ from tensoropt.serving.protocol.refusals import Reason, RefusedError
 from tensoropt.serving.text_model import TextModel
 
 __all__ = ["check_texts", "find_model", "respond"]
+
+_Found = TypeVar("_Found")
 
 
 async def respond(
@@ -41,11 +43,11 @@ async def respond(
         return error_response(late)
 
 
-def find_model(models: Mapping[str, TextModel], name: str) -> TextModel:
-    """Return the text model ``name``; raises `RefusedError`."""
+def find_model(models: Mapping[str, _Found], name: str, kind: str = "a text model") -> _Found:
+    """Return the model ``name`` of a kind; raises `RefusedError`."""
     if name not in models:
         near = did_you_mean(name, models)
-        raise RefusedError(Reason.UNKNOWN, f"model '{name:.80}': not a text model here{near}")
+        raise RefusedError(Reason.UNKNOWN, f"model '{name:.80}': not {kind} here{near}")
     return models[name]
 
 
