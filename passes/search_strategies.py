@@ -142,7 +142,8 @@ def settle(
     ``pins_cost`` is the cost of its pins, if known. With several stages, the operations get their
     chunks and the module a schedule. The module has then passed the search phase.
     """
-    for key in (keys.OVERLAP, keys.LAUNCH, keys.PLACES, keys.SCHEDULE, keys.PIPELINE):
+    staged = keys.PLACES, keys.SCHEDULE, keys.STAGE_DEVICES, keys.PIPELINE
+    for key in (keys.OVERLAP, keys.LAUNCH, *staged):
         key.remove(module.operation.attributes)
     keep_step(module, Alternative(recompute_of(point) or "", micro_batches_of(point) or 1))
     write_clones(module, point.tables.graph)
@@ -205,6 +206,8 @@ def write_chunks(module: ir.Module, point: StagedPoint) -> None:
     with module.context, ir.Location.unknown():
         keys.PLACES.set(module.operation.attributes, [*made.schedule.places])
         keys.SCHEDULE.set(module.operation.attributes, made.schedule.texts)
+        if point.stage_devices:
+            keys.STAGE_DEVICES.set(module.operation.attributes, point.stage_devices)
         times = {
             "time_s": point.time_s,
             "compute_s": point.compute_s,

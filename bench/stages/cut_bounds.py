@@ -25,9 +25,10 @@ from search_graphs import training_graph
 from sections import print_section
 
 from tensoropt.compiler.cost.device import load_device
-from tensoropt.compiler.stages.chunk_costs import NodeTimes
+from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.stages.chunks import cuts_of
 from tensoropt.compiler.stages.cuts import cut_evenly
+from tensoropt.compiler.stages.devices import StageDevices
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.runtime.support.flags import run_command
 
@@ -65,17 +66,18 @@ class Shares:
     anywhere: float
 
     @classmethod
-    def read(cls, times: NodeTimes, parts: int) -> Shares:
+    def read(cls, plan: FrontierPoint, parts: int) -> Shares:
         """Return the shares of a step.
 
         Raises :class:`UserError` for more parts than the cutter makes.
         """
-        place_s = times.place_s[1]
+        devices = StageDevices.alike(plan, parts)
+        place_s = devices.group_times[0].place_s[1]
         bound_s = least_slowest_s(place_s.tolist(), parts)
-        anywhere = cut_evenly(place_s.tolist(), [0] * len(place_s), parts)
+        anywhere = cut_evenly([place_s] * parts, [0] * len(place_s))
         slowest_s = (
             float(np.add.reduceat(place_s, [0, *cuts]).max())
-            for cuts in (cuts_of(times, parts), anywhere)
+            for cuts in (cuts_of(devices, range(parts)), anywhere)
         )
         return cls(*(bound_s / own_s for own_s in slowest_s))
 
@@ -95,11 +97,11 @@ def least_slowest_s(times_s: Sequence[float], parts: int) -> float:
 
 def _shares(name: str) -> list[Shares | None]:
     graph = training_graph(name, **MODELS[name])
-    times = NodeTimes(fastest_plan(graph, 1, load_device(_DEVICE)))
+    plan = fastest_plan(graph, 1, load_device(_DEVICE))
     found: list[Shares | None] = []
     for parts in STAGES:
         try:
-            found.append(Shares.read(times, parts))
+            found.append(Shares.read(plan, parts))
         except UserError:
             found.append(None)
     return found

@@ -29,9 +29,9 @@ from tensoropt.compiler.planning.request import Request
 from tensoropt.compiler.program.graph import Argument, Graph
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.stages.chunk_costs import Costs
+from tensoropt.compiler.stages.devices import stage_link
 from tensoropt.compiler.stages.families import FAMILIES, Family, generate
 from tensoropt.compiler.stages.order import Order
-from tensoropt.compiler.stages.pipeline import link_of
 from tensoropt.compiler.training.alternatives import INFERENCE
 from tensoropt.runtime.stages.execution import ChunkCost, execute
 
@@ -282,7 +282,7 @@ def _costs(
     model: Gpt | Llama, system: System, degrees: Degrees, parts: Sequence[Costs], device: Device
 ) -> list[ChunkCost]:
     """Return the costs of chunks in a schedule; each rank of a stage sends its part of a tensor."""
-    link = link_of(device, degrees.stages, (degrees.data, degrees.tensor))
+    link = stage_link(device, degrees.stages, (degrees.data, degrees.tensor))
     elements = degrees.micro_batch * model.sequence * model.width / degrees.tensor
     item_bytes = 4 if system.precision == "float32" else 2
     sent_s = link.send_s(elements * item_bytes) if degrees.stages > 1 else 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from tensoropt.compiler.report.notes import (
     omissions,
     passed_over_note,
     pins_line,
+    ranks_note,
     tensor_limit_note,
 )
 from tensoropt.compiler.report.splitting import splitting_notes
@@ -148,11 +150,13 @@ class Point:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes on the point: devices without work of their own, and memory limits."""
+        """Notes on the point: devices without work, unlike devices, and memory limits."""
         request, lines = self._whole.request, [*splitting_notes(_facts(self._whole), self.found)]
         if self._passed_over is not None:
-            device, capacity = request.description.name, request.limit_bytes or 0
-            lines.insert(0, passed_over_note(self._passed_over, self.found, device, capacity))
+            lines.insert(0, passed_over_note(self._passed_over, self.found))
+        devices = points_of.stage_devices_of(self.found)
+        if devices:
+            lines.append(ranks_note(devices, math.prod(self.found.mesh)))
         if request.memory is not None and request.description.process is None:
             return (*lines, tensor_limit_note(request.description.name))
         return tuple(lines)

@@ -162,7 +162,7 @@ class Model:
     @documented(SearchArguments)
     def frontier(
         self,
-        devices: int | None = None,
+        devices: int | str | None = None,
         device: str | Path | Sequence[str | Path] | None = None,
         *,
         memory: int | str | None = None,

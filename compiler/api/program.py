@@ -130,6 +130,7 @@ class Program:
         from tensoropt.compiler.planning.objectives import profile
 
         with self.source.placed(), request.interface.naming():
+            request.check_alike()
             yield from profile(self.graphs, request, say)
 
     @contextmanager

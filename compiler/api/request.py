@@ -126,6 +126,11 @@ def make_request(
         if "model" in given:
             given["model"] = str(given["model"])
         request = Request(**given, interface=interface)
+        if sized and request.groups and given["devices"] not in (request.device, request.devices):
+            raise UserError(
+                f"--devices: expected no number with unlike devices, {request.device} has "
+                f"{request.devices}, got: {given['devices']}"
+            )
         if request.mesh is not None and sized:
             parse_mesh(request.mesh, int(given["devices"]))
         check_searches(given, searches or [request.search], interface)

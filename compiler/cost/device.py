@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -38,11 +39,13 @@ from tensoropt.runtime.layout.mesh import Mesh
 __all__ = [
     "LEAST_LAUNCH_S",
     "Device",
+    "Group",
     "Link",
     "description_text",
     "device_names",
     "device_of",
     "load_device",
+    "names_groups",
 ]
 
 _FOLDER = Path(__file__).with_name("devices")
@@ -64,6 +67,19 @@ class Link:
 
 
 @dataclass(frozen=True)
+class Group:
+    """Like devices among unlike ones: the ``name`` to load them by, and their number."""
+
+    name: str
+    count: int
+
+    @property
+    def device(self) -> Device:
+        """The description of one of them."""
+        return load_device(self.name)
+
+
+@dataclass(frozen=True)
 class Device:
     """The hardware of one rank of a job.
 
@@ -82,6 +98,10 @@ class Device:
     operators, ``None`` if none overlap. ``expected_error`` is the error of predictions, ``None`` if
     not measured. ``measured_models`` are the models with measured plans, ``machine`` the machine of
     the measurements.
+
+    With ``groups`` of unlike devices, it describes a rank of a program without stages, in which all
+    ranks wait for the slowest: the slowest device, with the least memory. ``network`` then connects
+    the groups.
     """
 
     name: str
@@ -104,6 +124,7 @@ class Device:
     expected_error: ExpectedError | None = None
     measured_models: tuple[MeasuredModel, ...] = ()
     machine: Machine | None = None
+    groups: tuple[Group, ...] = ()
 
     def waits(self, ranks: int) -> Waiting:
         """Return the waiting of ``ranks`` ranks, measured for the next larger or largest number."""
@@ -156,6 +177,11 @@ class Device:
         peaks = dict(self.peaks)
         return peaks.get(dtype, peaks["float32"])
 
+    @property
+    def product_flop_per_s(self) -> float:
+        """The rate of large products in single precision."""
+        return self.peak_flop_per_s("float32") * self.contraction_efficiency
+
     def kernel_table(self, family: str, dtype: str) -> SizeTable | None:
         """Return the table of a family in a type, else in bfloat16."""
         return self.kernels.get((family, dtype)) or self.kernels.get((family, "bfloat16"))
@@ -184,16 +210,64 @@ def load_device(given: str) -> Device:
     """Return a device by its name, or from a file if ``given`` is a path or ends in ``.toml``.
 
     Several names, separated by commas, are combined: measurements of all of them are used. For a
-    measurement that several have, and for everything else, the first one takes precedence.
+    measurement that several have, and for everything else, the first one takes precedence. Names
+    with numbers, such as ``a100:4,v100:4``, are groups of unlike devices, as is a file with
+    ``[groups]``.
 
     Raises :class:`UserError` for an unknown name, for an unreadable or invalid file, and for
     descriptions measured on different kinds of machine.
     """
+    if names_groups(given):
+        return _grouped(given, _read_groups(given))
     first, *others = given.split(",")
     device = _loaded(first)
     for name in others:
         device = _joined(device, first, _loaded(name), name)
     return device
+
+
+_GROUP = re.compile(r"(?P<name>.+):(?P<count>\d+)")
+
+
+def names_groups(given: str) -> bool:
+    """Return whether a text names groups of devices with their numbers, such as ``a100:4``."""
+    return any(_GROUP.fullmatch(each) for each in given.split(","))
+
+
+def _read_groups(given: str) -> list[Group]:
+    found = []
+    for each in given.split(","):
+        match = _GROUP.fullmatch(each)
+        count = 0 if match is None else int(match["count"])
+        if match is None or not count:
+            raise UserError(f"--device {given}: expected NAME:NUMBER in each part, got: '{each}'")
+        found.append(Group(match["name"], count))
+    return found
+
+
+def _grouped(name: str, groups: Sequence[Group], between: Link | None = None) -> Device:
+    """Return the description of unlike devices; by default their slower network connects them."""
+    every = [own.device for own in groups]
+    if any(own.groups for own in every):
+        raise UserError(f"--device {name}: expected groups of like devices, got: groups of groups")
+    slowest = min(
+        every, key=lambda own: own.peak_flop_per_s("float32") * own.contraction_efficiency
+    )
+    sizes = [own.memory_capacity_bytes for own in every]
+    known = [size for size in sizes if size is not None]
+    return replace(
+        slowest,
+        name=name,
+        memory_capacity_bytes=min(known, default=None),
+        network=between or _slowest([own.network for own in every]),
+        groups=tuple(groups),
+    )
+
+
+def _slowest(links: Sequence[Link]) -> Link:
+    return Link(
+        max(own.latency_s for own in links), min(own.bandwidth_bytes_per_s for own in links)
+    )
 
 
 def _joined(device: Device, name: str, other: Device, other_name: str) -> Device:
@@ -252,9 +326,25 @@ def device_of(text: str, name: str) -> Device:
     Raises :class:`UserError` if the description is invalid.
     """
     try:
-        return _device(Table(name, "", tomllib.loads(text)))
+        table = Table(name, "", tomllib.loads(text))
+        return _cluster(table, Path(name).parent) if "groups" in table.names() else _device(table)
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{name}: expected TOML, got: {error}") from None
+
+
+def _cluster(table: Table, folder: Path) -> Device:
+    """Return the description of groups; paths of their descriptions begin at ``folder``."""
+    numbers, links = table.table("groups"), table.optional("link")
+    groups = [Group(_from(folder, name), numbers.count(name)) for name in numbers.names()]
+    between = _link(links.table("between_groups")) if links.names() else None
+    device = _grouped(table.text("name"), groups, between)
+    for part in (links, table):
+        part.reject_unread()
+    return device
+
+
+def _from(folder: Path, name: str) -> str:
+    return str(folder / name) if name.endswith(".toml") else name
 
 
 def _device(table: Table) -> Device:

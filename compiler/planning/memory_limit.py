@@ -11,7 +11,12 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from tensoropt.compiler.planning.request import Request
-from tensoropt.compiler.search.frontier.points import Point, least_process_bytes, pick_point
+from tensoropt.compiler.search.frontier.points import (
+    Point,
+    least_process_bytes,
+    overfull_of,
+    pick_point,
+)
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.units import BYTES, format_bytes
 
@@ -42,7 +47,8 @@ def fitting(points: Sequence[_P], request: Request) -> Sequence[_P]:
 
     Raises UserError if all are above ``memory``, and says by how much.
     """
-    fits = points_within(points, request.limit_bytes)
+    within = points_within(points, request.limit_bytes)
+    fits = [point for point in within if not point.is_above_capacity]
     if not fits and request.memory_bytes is not None:
         raise nothing_fits(request, request.memory_bytes, least_process_bytes(points))
     return fits or points
@@ -69,17 +75,25 @@ def passed_over(points: Sequence[_P], chosen: _P, which: str) -> _P | None:
 
 def check_capacity(place: str, point: Point, points: Sequence[Point], request: Request) -> None:
     """Raise UserError for a plan of ``point``, one of ``points``, that is above the capacity."""
-    capacity = request.limit_bytes
-    if not point.is_above_capacity or capacity is None:
+    over = overfull_of(point)
+    if over is None:
         return
-    if not points_within(points, capacity):
-        raise nothing_fits(request, capacity, least_process_bytes(points))
-    name, need = request.interface.name_of, point.process_bytes
+    if all(own.is_above_capacity for own in points):
+        raise _nothing_fits_capacity(request, points)
+    name = request.interface.name_of
     raise UserError(
-        f"{place}: needs {format_bytes(need)} per device, {request.description.name} has "
-        f"{format_bytes(capacity)}; expected another point, more {name('devices')}, "
-        f"or {name('memory')} {_at_least(need)}"
+        f"{place}: needs {format_bytes(over.need_bytes)} per device, {over.device} has "
+        f"{format_bytes(over.capacity_bytes)}; expected another point, more {name('devices')}, "
+        f"or {name('memory')} {_at_least(over.need_bytes)}"
     )
+
+
+def _nothing_fits_capacity(request: Request, points: Sequence[Point]) -> UserError:
+    """Return the error for points that all are above the capacity; it names the nearest one."""
+    found = (overfull_of(point) for point in points)
+    least = min((own for own in found if own), key=lambda own: own.need_bytes - own.capacity_bytes)
+    error = nothing_fits(request, least.capacity_bytes, least.need_bytes)
+    return UserError(f"{error} on {least.device}") if request.groups else error
 
 
 def _at_least(size_bytes: int) -> str:

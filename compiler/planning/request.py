@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from tensoropt.compiler.comparison.registry import METHODS, takers
-from tensoropt.compiler.cost.device import Device, load_device
+from tensoropt.compiler.cost.device import Device, Group, load_device, names_groups
 from tensoropt.compiler.layout.execution import GRAPH, LAUNCHES, OVERLAPS
 from tensoropt.compiler.layout.mesh import factorisations, parse_mesh
 from tensoropt.compiler.search.frontier.pins import Pin, annotated_pins, read_pin
@@ -60,6 +60,8 @@ MANY_DEVICES = 64
 """Number of devices above which only meshes of up to three axes are searched; also the largest
 number that ``objective`` devices tries by default."""
 MANY_AXES = 3
+MOST_GROUPS = 4
+"""Number of groups of unlike devices: their stages are searched in all orders."""
 ANSWER_S = 10.0
 """Seconds from the start of the command to the answer without ``epsilon`` and ``search_time``."""
 RESOLUTION = 0.01
@@ -101,6 +103,13 @@ def _device(name: str, given: object) -> str:
     return ",".join(several)
 
 
+def _devices(name: str, given: object) -> int | str:
+    """Return a number of devices, or a text that names groups of them."""
+    if isinstance(given, str) and names_groups(given):
+        return given
+    return cast("int", whole(1, MAX_DEVICES)(name, given))
+
+
 AUTO = 0
 """All numbers of stages that divide the devices."""
 
@@ -137,7 +146,9 @@ class Request:
     """
 
     devices: int = Option(
-        "N", "number of devices; all their meshes are searched", whole(1, MAX_DEVICES)
+        "N|NAME:N,...",
+        "number of devices; all their meshes are searched; or unlike ones, such as a100:4,v100:4",
+        _devices,
     ).field(DEFAULT_DEVICES)
     mesh: str | None = Option(
         "AxB", "search one mesh only, such as 2x4", _mesh, in_python=" or (2, 4)"
@@ -251,6 +262,11 @@ class Request:
                 with self.interface.naming():
                     value = option.read(self.interface.name_of(name), given)
                 object.__setattr__(self, name, value)
+        if isinstance(self.devices, str):
+            object.__setattr__(self, "device", self.devices)
+            object.__setattr__(self, "devices", DEFAULT_DEVICES)
+        if self.groups:
+            object.__setattr__(self, "devices", sum(own.count for own in self.groups))
         if self.stages is None:
             object.__setattr__(self, "stages", AUTO if self._wants_stages else 1)
         if self.mesh is not None:
@@ -265,6 +281,48 @@ class Request:
             raise UserError(
                 f"{stages}: expected a divisor of {devices} {self.devices}, got: {self.stages}"
             )
+        self._check_groups()
+
+    def _check_groups(self) -> None:
+        """Raise :class:`UserError` for other numbers of devices, and stages that span groups."""
+        total = sum(own.count for own in self.groups)
+        if self.groups and self.devices != total:
+            raise UserError(
+                f"{self.interface.name_of('device')} {self.device}: expected all of its {total} "
+                f"devices, got: mesh {self.mesh} of {self.devices}"
+            )
+        if self.objective == "devices":
+            self.check_alike()
+        if self.devices > MAX_DEVICES:
+            raise UserError(
+                f"{self.interface.name_of('devices')}: expected at most {MAX_DEVICES}, got: "
+                f"{self.device} of {self.devices}"
+            )
+        if len(self.groups) > MOST_GROUPS:
+            raise UserError(
+                f"{self.interface.name_of('devices')}: expected at most {MOST_GROUPS} groups of "
+                f"like devices, got: {self.device} of {len(self.groups)}"
+            )
+        size = self.devices // (self.stages or self.devices)
+        split = next((own for own in self.groups if own.count % size), None)
+        if split is not None and self.stages > 1:
+            raise UserError(
+                f"{self.interface.name_of('stages')}: a stage has {size} like devices, which does "
+                f"not divide the {split.count} of {split.name}, expected another number"
+            )
+
+    def check_alike(self) -> None:
+        """Raise :class:`UserError` for groups of unlike devices, whose number is fixed."""
+        if self.groups:
+            raise UserError(
+                f"{self.interface.name_of('objective')} is about numbers of like devices, "
+                f"expected one kind of {self.interface.name_of('device')}, got: {self.device}"
+            )
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """The groups of unlike devices, none if all are alike."""
+        return load_device(self.device).groups
 
     @property
     def _wants_stages(self) -> bool:
@@ -272,6 +330,8 @@ class Request:
         if self.mesh is not None or self.objective == THROUGHPUT:
             return self.mesh is None
         is_free = self.search == "ft" and self.strategies is None
+        if self.groups:
+            return is_free
         spans_nodes = self.devices > load_device(self.device).devices_per_node
         return self.accumulates and is_free and spans_nodes
 
@@ -310,8 +370,16 @@ class Request:
 
     @property
     def capacity_bytes(self) -> int | None:
-        """The memory of one device, ``None`` if it is unknown or ``memory`` takes its place."""
-        return None if self.memory else load_device(self.device).memory_capacity_bytes
+        """The memory of one device, ``None`` if it is unknown or ``memory`` takes its place.
+
+        With stages on unlike devices, that of the largest; points know the limits of their stages.
+        """
+        if self.memory:
+            return None
+        if self.groups and self.stages != 1:
+            sizes = [own.device.memory_capacity_bytes for own in self.groups]
+            return None if None in sizes else max(size for size in sizes if size is not None)
+        return load_device(self.device).memory_capacity_bytes
 
     def fits(self, process_bytes: int) -> bool:
         """Return whether a process of a rank fits the given limit of memory, if there is one."""

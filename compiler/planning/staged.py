@@ -9,6 +9,8 @@ the searches bound the times of all pipelines.
 
 from __future__ import annotations
 
+import itertools
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -16,14 +18,17 @@ from functools import cached_property
 
 from tensoropt.compiler.planning.memory_limit import nothing_fits
 from tensoropt.compiler.planning.request import AUTO, THROUGHPUT, Request
-from tensoropt.compiler.planning.staged_bounds import Bound, time_epsilon
+from tensoropt.compiler.planning.staged_bounds import Bound, UnlikeBound, time_epsilon
 from tensoropt.compiler.search.frontier.points import (
+    Overfull,
     least_process_bytes,
     micro_batches_of,
     recompute_of,
 )
 from tensoropt.compiler.search.frontier.search import FrontierPoint, FrontierResult, undominated
 from tensoropt.compiler.search.frontier.steps import Graphs
+from tensoropt.compiler.search.problem.tables import MeshTables
+from tensoropt.compiler.stages.devices import StageDevices
 from tensoropt.compiler.stages.families import FAMILIES, STREAM, Family, fitting
 from tensoropt.compiler.stages.order import order_of
 from tensoropt.compiler.stages.pipeline import Pipeline, pipelines_of
@@ -44,17 +49,24 @@ Search = Callable[[Graphs, Request], FrontierResult]
 class StagedPoint(FrontierPoint):
     """A point of a program in stages; its figures are about the fullest stage.
 
+    ``capacities`` has the memory of the device of each stage, ``None`` where no limit is known.
     ``by_interval``: its time is the interval between results of a stream of inputs.
     """
 
     pipeline: Pipeline | None = None
-    capacity_bytes: int | None = None
+    capacities: Sequence[int | None] = ()
     by_interval: bool = False
 
     @property
     def _pipeline(self) -> Pipeline:
         assert self.pipeline is not None
         return self.pipeline
+
+    @property
+    def stage_devices(self) -> list[str]:
+        """The name of the device of each stage, if these are unlike; else none."""
+        devices = self._pipeline.devices
+        return [own.name for own in devices.devices] if devices.are_unlike else []
 
     @property
     def recompute(self) -> str | None:
@@ -92,16 +104,16 @@ class StagedPoint(FrontierPoint):
     @property
     def compute_s(self) -> float:
         """The time of computation of a stage, on average."""
-        return self.cost.compute_s / self.stages
+        return self._pipeline.mean_s(lambda cost: cost.compute_s)
 
     @property
     def communication_s(self) -> float:
         """The time of communication within a stage, on average."""
-        return self.cost.communication_s / self.stages
+        return self._pipeline.mean_s(lambda cost: cost.communication_s)
 
     @property
     def hidden_s(self) -> float:
-        return self.cost.hidden_s / self.stages
+        return self._pipeline.mean_s(lambda cost: cost.hidden_s)
 
     @property
     def memory_bytes(self) -> int:
@@ -117,13 +129,27 @@ class StagedPoint(FrontierPoint):
 
     @cached_property
     def process_bytes(self) -> int:
-        """The memory of the process of a rank; tensors aside, the same as with all layers."""
+        """The memory of the process of a rank of the fullest stage."""
+        return self.memory_bytes + self._rest_bytes
+
+    @cached_property
+    def _rest_bytes(self) -> int:
+        """The memory of a process besides tensors, the same as with all layers."""
         whole = self._pipeline.point
-        return self.memory_bytes + whole.process_bytes - whole.memory_bytes
+        return whole.process_bytes - whole.memory_bytes
 
     @property
-    def is_above_capacity(self) -> bool:
-        return self.capacity_bytes is not None and self.process_bytes > self.capacity_bytes
+    def overfull(self) -> Overfull | None:
+        """The process of the stage that is furthest above the memory of its device, if any is."""
+        rows = zip(
+            self._pipeline.stage_bytes, self._pipeline.devices.devices, self.capacities, strict=True
+        )
+        found = [
+            Overfull(device.name, size + self._rest_bytes, most)
+            for size, device, most in rows
+            if most is not None and size + self._rest_bytes > most
+        ]
+        return max(found, key=lambda own: own.need_bytes - own.capacity_bytes, default=None)
 
 
 def staged_frontier(
@@ -139,7 +165,8 @@ def staged_frontier(
     cases = [*_cases(graphs, request)]
     left_s = total_s
     points: list[FrontierPoint] = []
-    bounds, results = list[Bound](), list[FrontierResult]()
+    bounds, results = list[Bound | UnlikeBound](), list[FrontierResult]()
+    spread = _Spread(request)
     for number, case in enumerate(cases):
         stages = case.stages
         limit_s, begun = total_s, (time.monotonic(), time.process_time())
@@ -148,6 +175,7 @@ def staged_frontier(
             limit_s = max(left_s / more, LEAST_S)
         own = replace(
             request,
+            device=case.device,
             stages=stages,
             schedule=None,
             memory=None if stages > 1 else request.memory,
@@ -162,14 +190,21 @@ def staged_frontier(
             # On a busy machine a search takes longer than its time of the processor.
             left_s -= min(time.monotonic() - begun[0], time.process_time() - begun[1])
         with without_collection():
-            made = [] if stages == 1 else [*_pipelines(found, case)]
+            made = [] if stages == 1 else [*_pipelines(found, case, spread)]
         points += found.points if stages == 1 else [_point(own, request) for own in made]
-        bounds.append(Bound(found, made, own, next(iter(kept.values()))))
+        graph = next(iter(kept.values()))
+        if request.groups and stages > 1:
+            bounds.append(UnlikeBound(request, graph, stages, case.chunks))
+        else:
+            bounds.append(Bound(found, made, own, graph))
         if found.interrupted:
             break
     fits = [point for point in points if request.fits(point.process_bytes)]
     if not fits:
         raise nothing_fits(request, request.memory_bytes or 0, least_process_bytes(points))
+    if request.groups:
+        # The point with the least memory of all may still be above that of a small device.
+        fits = [point for point in fits if not point.is_above_capacity] or fits
     kept_points = undominated(fits)
     is_whole = len(results) == len(cases)
     return FrontierResult(
@@ -186,11 +221,20 @@ def staged_frontier(
 
 @dataclass(frozen=True)
 class _Case:
-    """A search: a number of stages, of micro-batches, and the families that the step can have."""
+    """A search: a number of stages, of micro-batches, and the families that the step can have.
+
+    It is on ``device``, one of the unlike ones if stages may have these.
+    """
 
     stages: int
     micro_batches: Sequence[int]
+    device: str
     families: Sequence[str] = ()
+
+    @property
+    def chunks(self) -> int:
+        """The most chunks that a stage can have."""
+        return max((FAMILIES[own].chunks for own in self.families if own != STREAM), default=1)
 
 
 def _cases(graphs: Graphs, request: Request) -> Iterator[_Case]:
@@ -210,10 +254,12 @@ def _cases(graphs: Graphs, request: Request) -> Iterator[_Case]:
     for stages in _counts(request):
         families = fitting(asked, stages, most)
         if stages == 1:
-            yield _Case(1, numbers)
+            yield _Case(1, numbers, request.device)
         elif families:
             enough = [number for number in numbers if number >= stages]
-            yield from (_Case(stages, [own], families) for own in enough or numbers[-1:])
+            names = dict.fromkeys(own.name for own in request.groups) or [request.device]
+            for number, name in itertools.product(enough or numbers[-1:], names):
+                yield _Case(stages, [number], name, families)
         elif request.stages != AUTO:
             raise _too_many(request, asked, most)
 
@@ -221,7 +267,10 @@ def _cases(graphs: Graphs, request: Request) -> Iterator[_Case]:
 def _counts(request: Request) -> Sequence[int]:
     if request.stages != AUTO:
         return [int(request.stages)]
-    return [n for n in range(request.devices, 0, -1) if request.devices % n == 0]
+    whole = math.gcd(request.devices, *(own.count for own in request.groups))
+    sizes = [size for size in range(1, whole + 1) if whole % size == 0]
+    counts = [request.devices // size for size in sizes]
+    return counts if counts[-1] == 1 else [*counts, 1]
 
 
 def _too_many(request: Request, families: Mapping[str, Family], most: int) -> UserError:
@@ -236,21 +285,48 @@ def _too_many(request: Request, families: Mapping[str, Family], most: int) -> Us
     )
 
 
-def _pipelines(found: FrontierResult, case: _Case) -> Iterator[Pipeline]:
+class _Spread:
+    """The devices of the stages of points of a search: unlike groups in every order."""
+
+    def __init__(self, request: Request) -> None:
+        self.groups, self.between = request.groups, request.description.network
+        self.request, self._known = request, dict[tuple[MeshTables, str], MeshTables]()
+
+    def of(self, point: FrontierPoint, stages: int) -> Iterator[StageDevices]:
+        """Yield the devices of ``stages`` for the strategies of ``point``."""
+        if not self.groups:
+            yield StageDevices.alike(point, stages)
+            return
+        size = sum(own.count for own in self.groups) // stages
+        priced = {own.name: self._priced(point, own.name) for own in self.groups}
+        for order in dict.fromkeys(itertools.permutations(self.groups)):
+            counts = [own.count // size for own in order]
+            yield StageDevices([priced[own.name] for own in order], counts, self.between)
+
+    def _priced(self, point: FrontierPoint, name: str) -> FrontierPoint:
+        """Return ``point`` on the device called ``name``."""
+        key = point.tables, name
+        if key not in self._known:
+            own = replace(self.request, device=name)
+            device = replace(own.description, memory_capacity_bytes=own.capacity_bytes)
+            self._known[key] = point.tables.on(device)
+        return point.priced_by(self._known[key])
+
+
+def _pipelines(found: FrontierResult, case: _Case, spread: _Spread) -> Iterator[Pipeline]:
     """Yield all pipelines of the points of one stage."""
     for point in found.points:
-        if case.families == [STREAM]:
-            yield stream_of(point, case.stages)
-        else:
-            yield from pipelines_of(point, case.stages, case.families)
+        for devices in spread.of(point, case.stages):
+            if case.families == [STREAM]:
+                yield stream_of(devices)
+            else:
+                yield from pipelines_of(devices, case.families)
 
 
 def _point(pipeline: Pipeline, request: Request) -> StagedPoint:
     given = {own.name: getattr(pipeline.point, own.name) for own in fields(FrontierPoint)}
     by_interval = request.objective == THROUGHPUT
-    return StagedPoint(
-        **given,
-        pipeline=pipeline,
-        capacity_bytes=request.capacity_bytes,
-        by_interval=by_interval,
-    )
+    capacities = [request.capacity_bytes] * pipeline.stages
+    if request.groups:
+        capacities = [own.memory_capacity_bytes for own in pipeline.devices.devices]
+    return StagedPoint(**given, pipeline=pipeline, capacities=capacities, by_interval=by_interval)

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from tensoropt.compiler.planning.request import THROUGHPUT, Request
 from tensoropt.compiler.program.graph import Graph
 from tensoropt.compiler.search.frontier.search import FrontierResult
-from tensoropt.compiler.stages.bounds import EARLY, least_interval_s, least_place_s, least_time_s
+from tensoropt.compiler.stages.bounds import (
+    EARLY,
+    least_interval_s,
+    least_place_s,
+    least_shared_s,
+    least_time_s,
+)
 from tensoropt.compiler.stages.order import order_of
 from tensoropt.compiler.stages.pipeline import Pipeline
 
-__all__ = ["Bound", "time_epsilon"]
+__all__ = ["Bound", "UnlikeBound", "time_epsilon"]
 
 
 @dataclass(frozen=True)
@@ -77,7 +85,33 @@ class Bound:
         )
 
 
-def time_epsilon(time_s: float, bounds: Sequence[Bound]) -> float | None:
+@dataclass(frozen=True)
+class UnlikeBound:
+    """All pipelines of one number of stages and of micro-batches on unlike devices."""
+
+    request: Request
+    graph: Graph
+    stages: int
+    chunks: int
+
+    @property
+    def least_s(self) -> float:
+        return 0.0
+
+    def best_s(self) -> float:
+        """Return a lower bound on the time; it leaves out communication."""
+        groups, size = self.request.groups, self.request.devices // self.stages
+        place_s = []
+        for group in groups:
+            own = replace(self.request, device=group.name, stages=self.stages)
+            place_s.append(least_place_s(self.graph, own.meshes, own.description)[1])
+        if not self.graph.trains and self.request.objective != THROUGHPUT:
+            return float(np.min(place_s, axis=0).sum())
+        stages = [group.count // size for group in groups]
+        return least_shared_s(place_s, stages, self.chunks) * self.graph.micro_batches
+
+
+def time_epsilon(time_s: float, bounds: Sequence[Bound | UnlikeBound]) -> float | None:
     """Return the relative excess of ``time_s`` over the least bound of all searches.
 
     The closer bounds are computed where they may decide.

@@ -290,7 +290,8 @@ class StageRow:
 
     ``memory_bytes`` includes ``static_bytes`` and the ``kept_bytes`` of micro-batches or inputs in
     flight. For each of these it sends ``sent_bytes`` to the stages ``sends_to``: values forward,
-    and gradients back. Times are of a whole training step, or of one input of a stream.
+    and gradients back. Times are of a whole training step, or of one input of a stream. ``device``
+    is ``None`` if all stages have like devices.
     """
 
     chunks: tuple[int, ...]
@@ -301,6 +302,7 @@ class StageRow:
     kept_bytes: int
     sent_bytes: int
     sends_to: tuple[int, ...]
+    device: str | None = None
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from tensoropt.compiler.planning.pinned_search import PinsCost
 from tensoropt.compiler.report.frontier import FrontierReport
-from tensoropt.compiler.search.frontier.points import Point, mesh_name, names_of
+from tensoropt.compiler.search.frontier.points import Point, mesh_name, names_of, overfull_of
 from tensoropt.compiler.support.units import format_bytes
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt.keys import MISSING, MODEL, UNTIED
@@ -24,6 +24,7 @@ __all__ = [
     "open_turns",
     "passed_over_note",
     "pins_line",
+    "ranks_note",
     "tensor_limit_note",
     "undivided_note",
     "unsplit_note",
@@ -69,12 +70,32 @@ def pins_line(cost: PinsCost | None) -> str:
     return f"pins cost: {pins_cost_text({'time': cost.time, 'memory': cost.memory})}"
 
 
-def passed_over_note(first: Point, chosen: Point, device: str, capacity_bytes: int) -> str:
+def passed_over_note(first: Point, chosen: Point) -> str:
     """Return the line on a point that was not picked, because it is above the capacity."""
+    over = overfull_of(first)
+    assert over is not None
     return (
-        f"note: point {first.index} needs {format_bytes(first.process_bytes)} per device, "
-        f"{device} has {format_bytes(capacity_bytes)}: picked point {chosen.index}, which fits"
+        f"note: point {first.index} needs {format_bytes(over.need_bytes)} per device, "
+        f"{over.device} has {format_bytes(over.capacity_bytes)}: picked point {chosen.index}, "
+        "which fits"
     )
+
+
+def ranks_note(devices: Sequence[str], size: int) -> str:
+    """Return the line on the ranks of unlike devices; ``devices`` has that of each stage.
+
+    A stage has ``size`` ranks.
+    """
+    parts, begin = [], 0
+    for name, group in groupby(devices):
+        end = begin + len([*group]) * size
+        parts.append(f"{_ranks(begin, end - 1)} on {name}")
+        begin = end
+    return f"note: run {', '.join(parts)}"
+
+
+def _ranks(first: int, last: int) -> str:
+    return f"rank {first}" if first == last else f"ranks {first} to {last}"
 
 
 def tensor_limit_note(device: str) -> str:

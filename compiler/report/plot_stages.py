@@ -42,7 +42,8 @@ def draw_stages(axes: Axes, staged: StagedStep) -> None:
     axes.set_yticks(
         range(len(staged.stages)),
         [
-            f"{stage}: {format_bytes(row.memory_bytes)}, sends {format_bytes(row.sent_bytes)}"
+            f"{stage}{f' ({row.device})' if row.device else ''}: {format_bytes(row.memory_bytes)}, "
+            f"sends {format_bytes(row.sent_bytes)}"
             for stage, row in enumerate(staged.stages)
         ],
         fontsize=7,

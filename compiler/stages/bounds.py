@@ -20,6 +20,11 @@ place on. The least forward time until the first of these places bounds ``F_s``.
 In inference, a stream of inputs has a result every ``D`` seconds. Each stage needs its part of the
 work for every input, so ``D`` is at least the ``p``-th part of the work ``S``, and at least the
 slowest part of the best cut by the least times of operations. Transfers can only add to ``D``.
+
+On unlike devices group ``g`` has ``n_g`` stages, and a place takes at least ``t_g`` seconds there.
+The places of a group take at most ``n_g D``. So for any weights ``w_g`` of the groups the sum of
+``w_g t_g`` over the places of all groups is at most ``D`` times the sum of ``n_g w_g``. With ``c``
+chunks per stage a group has at most ``c`` ranges of places, and the least such sum bounds ``D``.
 """
 
 from __future__ import annotations
@@ -36,12 +41,22 @@ from tensoropt.compiler.stages.cuts import least_slowest_s
 from tensoropt.compiler.stages.order import Floats, order_of
 from tensoropt.runtime.layout.mesh import Mesh
 
-__all__ = ["EARLY", "early_chunks", "least_interval_s", "least_place_s", "least_time_s"]
+__all__ = [
+    "EARLY",
+    "early_chunks",
+    "least_interval_s",
+    "least_place_s",
+    "least_shared_s",
+    "least_time_s",
+]
 
 EARLY = 0.5
 """Chunks by which a cut into several chunks per stage may begin a stage before an even cut."""
 
 _HALVINGS = 60
+_TINY_S = 1e-30
+_FURTHEST, _WEIGHTS = 2.0, 41
+"""The furthest factor and the number of weights that are tried for a group."""
 
 
 def least_time_s(
@@ -95,6 +110,43 @@ def least_interval_s(
     return max(work_s / stages, least_slowest_s(unit_s, stages)) + overhead_s
 
 
+def least_shared_s(place_s: Sequence[Floats], stages: Sequence[int], chunks: int = 1) -> float:
+    """Return a lower bound on the time of the slowest stage of unlike groups.
+
+    ``place_s`` has a row for each group, with the least time of each place; ``stages`` is the
+    number of stages of each group, and ``chunks`` the number of chunks of each stage. Weights near
+    those with which all groups have as much to do are tried. ``O(places chunks)``.
+    """
+    until_s = np.concatenate([np.zeros((len(stages), 1)), np.cumsum(place_s, axis=1)], axis=1)
+    counts, ranges = np.array(stages, float), len(stages) * chunks
+
+    def bound_s(weights: Floats) -> float:
+        return _least_sum_s(weights[:, None] * until_s, ranges) / float((weights * counts).sum())
+
+    best = 1 / until_s[:, -1].clip(_TINY_S)
+    best_s = bound_s(best)
+    for group in range(1, len(stages)):
+        start = best
+        for factor in np.geomspace(1 / _FURTHEST, _FURTHEST, _WEIGHTS):
+            tried = start.copy()
+            tried[group] *= factor
+            if (tried_s := bound_s(tried)) > best_s:
+                best_s, best = tried_s, tried
+    return best_s
+
+
+def _least_sum_s(until_s: Floats, ranges: int) -> float:
+    """Return the least sum of all places, if at most ``ranges`` in a row have a group each.
+
+    ``until_s`` has the time until each place for each group.
+    """
+    reached_s = until_s
+    for _ in range(1, ranges):
+        begin_s = reached_s.min(axis=0)
+        reached_s = np.minimum.accumulate(begin_s - until_s, axis=1) + until_s
+    return float(reached_s[:, -1].min())
+
+
 def early_chunks(place_s: Floats, cuts: Sequence[int], stages: int) -> float:
     """Return the most chunks by which a cut begins a stage before an even cut; below 0 if later.
 
@@ -115,7 +167,7 @@ def least_place_s(graph: Graph, meshes: Iterable[Mesh], device: Device) -> tuple
     for index, node in enumerate(graph.nodes):
         if not isinstance(node, Op) or node.constant or node.passes:
             continue
-        if node.phase in ("forward", "backward"):
+        if not graph.trains or node.phase in ("forward", "backward"):
             classes.setdefault((id(node.info), id(node.rule)), []).append(index)
     run_s = np.zeros(len(graph.nodes))
     costs = [NodeCosts(graph, mesh, device) for mesh in meshes]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 
-from tensoropt.compiler.cost.device import Link
 from tensoropt.compiler.stages.chunk_costs import NodeTimes
 from tensoropt.compiler.stages.cuts import cut_evenly
+from tensoropt.compiler.stages.devices import StageDevices
 from tensoropt.compiler.stages.order import Floats
 
 __all__ = ["Evenness", "cuts_of", "stream_cuts"]
@@ -20,40 +20,45 @@ stage. A stage begins after the forward pass of the chunks before, and the backw
 these follows after its last task; gradients of weights, if they are tasks, fill that time."""
 
 
-def cuts_of(times: NodeTimes, count: int, evenness: Evenness = "chunks") -> list[int]:
-    """Return the places of the forward pass at which each of ``count`` chunks but the first begins.
+def cuts_of(
+    devices: StageDevices, places: Sequence[int], evenness: Evenness = "chunks"
+) -> list[int]:
+    """Return the places of the forward pass at which each chunk but the first begins.
 
-    A chunk begins with an operation that reads a parameter first, so each has parameters. There are
-    at least ``count`` of these.
+    ``places`` has the stage of each chunk. A chunk begins with an operation that reads a parameter
+    first, so each has parameters. There are at least as many of these as chunks.
     """
-    order = times.order
-    forward_s, all_s = _until_s(times)
-    lead_s = {"chunks": 0.0 * all_s, "ends": forward_s, "ends without W": all_s}[evenness]
-    lead_s = lead_s[:-1] / order.graph.micro_batches
-    units = cut_evenly(*_units(times, all_s), count, lead_s.tolist())
-    return [order.starts[unit] for unit in units]
+    order = devices.group_times[0].order
+    rows = [_units_s(times, evenness) for times in devices.group_times]
+    unit_s, lead_s = zip(*(rows[devices.groups[stage]] for stage in places), strict=True)
+    return [order.starts[unit] for unit in cut_evenly(unit_s, _passing(devices), lead_s)]
 
 
-def stream_cuts(times: NodeTimes, stages: int, link: Link) -> list[int]:
-    """Return the places at which each of ``stages`` but the first begins, in inference.
+def stream_cuts(devices: StageDevices) -> list[int]:
+    """Return the places at which each stage but the first begins, in inference.
 
     The slowest stage or transfer is about the fastest: all of them work at the same time, on
-    different inputs. There are at least ``stages`` beginnings.
+    different inputs. There are at least as many beginnings as stages.
     """
-    order, (_, all_s) = times.order, _until_s(times)
-    unit_s, passing = _units(times, all_s)
-    sent_s = [link.send_s(size) for size in passing]
-    return [order.starts[unit] for unit in cut_evenly(unit_s, passing, stages, sent_s=sent_s)]
+    order, passing = devices.group_times[0].order, _passing(devices)
+    rows = [_units_s(times, "chunks")[0] for times in devices.group_times]
+    links = [devices.link(stage, stage + 1) for stage in range(devices.stages - 1)]
+    sent = {link: np.array([link.send_s(size) for size in passing]) for link in links}
+    sent_s = [*(sent[link] for link in links), np.zeros(len(passing))]
+    unit_s = [rows[group] for group in devices.groups]
+    return [order.starts[unit] for unit in cut_evenly(unit_s, passing, sent_s=sent_s)]
 
 
-def _until_s(times: NodeTimes) -> tuple[Floats, Floats]:
-    """Return the time until each place at which a chunk may begin, and the end: forward, in all."""
+def _units_s(times: NodeTimes, evenness: Evenness) -> tuple[Floats, Floats]:
+    """Return the time between beginnings of chunks, and the lead of a chunk at each of them."""
     starts = [*times.order.starts, len(times.order.forward)]
     forward_s, all_s = (np.concatenate([[0.0], np.cumsum(own)])[starts] for own in times.place_s)
-    return forward_s, all_s
+    lead_s = {"chunks": 0.0 * all_s, "ends": forward_s, "ends without W": all_s}[evenness]
+    return np.diff(all_s), lead_s[:-1] / times.order.graph.micro_batches
 
 
-def _units(times: NodeTimes, until_s: Floats) -> tuple[list[float], list[int]]:
-    """Return the time between beginnings of chunks, and the bytes that pass each of them."""
+def _passing(devices: StageDevices) -> list[int]:
+    """Return the bytes that pass each beginning of a chunk."""
+    times = devices.group_times[0]
     passing: list[int] = times.passing_bytes[times.order.starts].tolist()
-    return [float(end_s - start_s) for start_s, end_s in pairwise(until_s)], passing
+    return passing

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from tensoropt.compiler.cost.device import Device, Link
+import numpy as np
+
+from tensoropt.compiler.program.evaluate import ProgramCost
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.stages.bounds import early_chunks
-from tensoropt.compiler.stages.chunk_costs import NodeTimes, StepCosts
+from tensoropt.compiler.stages.chunk_costs import Costs, StepCosts
 from tensoropt.compiler.stages.chunks import Evenness, cuts_of
+from tensoropt.compiler.stages.devices import StageDevices
 from tensoropt.compiler.stages.families import FAMILIES, STREAM, generate
 from tensoropt.compiler.stages.order import order_of
-from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.stages.execution import ChunkCost, Execution, execute
 from tensoropt.runtime.stages.schedule import Schedule
 
-__all__ = ["Pipeline", "link_of", "pipeline_of", "pipelines_of"]
+__all__ = ["Pipeline", "pipelines_of"]
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A program in stages, each on a mesh of the shape of ``point``.
+    """A program in stages, each on a mesh of one shape.
 
     ``cuts`` are the places of the forward pass at which chunks begin, a stage at most
     ``early_chunks`` before an even cut. ``execution`` has the ``costs`` of the chunks, and leaves
@@ -32,7 +35,7 @@ class Pipeline:
     for each micro-batch or input.
     """
 
-    point: FrontierPoint
+    devices: StageDevices
     family: str
     cuts: Sequence[int]
     early_chunks: float
@@ -46,10 +49,30 @@ class Pipeline:
     sent_bytes: Sequence[int]
 
     @property
+    def point(self) -> FrontierPoint:
+        """The choice of strategies with all layers, on the device of the first stage."""
+        return self.devices.first
+
+    @property
     def numbers(self) -> list[int | None]:
         """The chunk of each node that has one."""
         found = order_of(self.point.tables.graph).chunks(self.cuts).tolist()
         return [None if number < 0 else number for number in found]
+
+    @cached_property
+    def shares(self) -> list[float]:
+        """The share of the stages of each group in all work, by the times of its device."""
+        groups = np.array([self.devices.groups[place] for place in self.schedule.places])
+        found = []
+        for group, times in enumerate(self.devices.group_times):
+            chunk_s = np.add.reduceat(times.place_s[1], [0, *self.cuts])
+            found.append(float(chunk_s[groups == group].sum() / chunk_s.sum()))
+        return found
+
+    def mean_s(self, of: Callable[[ProgramCost], float]) -> float:
+        """Return the mean over all stages of a time of their work; ``of`` is that of all layers."""
+        pairs = zip(self.shares, self.devices.points, strict=True)
+        return sum(share * of(point.cost) for share, point in pairs) / self.stages
 
     @property
     def fullest(self) -> int:
@@ -87,40 +110,36 @@ class Pipeline:
         return 1 - busy_s / (self.stages * whole_s) if whole_s else 0.0
 
 
-def pipeline_of(point: FrontierPoint, stages: int, family: str) -> Pipeline:
-    """Return the pipeline of a step with a schedule of a family, and chunks of equal time.
+def pipelines_of(devices: StageDevices, families: Sequence[str]) -> list[Pipeline]:
+    """Return the pipelines of each family, which fit the step, one for each of its cuts.
 
     Linear in the operands of the program, ``O(n log n)`` in the tasks of all stages.
     """
-    return pipelines_of(point, stages, [family])[0]
-
-
-def pipelines_of(point: FrontierPoint, stages: int, families: Sequence[str]) -> list[Pipeline]:
-    """Return the pipelines of each family, which fit the step, one for each of its cuts."""
-    link, times = link_of(point.tables.device, stages, point.mesh), NodeTimes(point)
-    known: dict[tuple[int, Evenness], _Cut] = {}
+    known: dict[tuple[tuple[int, ...], Evenness], _Cut] = {}  # by the groups of chunks
     found: list[Pipeline] = []
     for name in families:
-        count = stages * FAMILIES[name].chunks
-        for evenness in _evenness(name, stages):
-            key = count, evenness
+        places = FAMILIES[name].place(devices.stages, FAMILIES[name].chunks)
+        for evenness in _evenness(name, devices.stages):
+            key = tuple(devices.groups[place] for place in places), evenness
             if key not in known:
-                known[key] = _Cut.read(times, cuts_of(times, *key), stages)
-            found.append(_Maker(point, name, known[key], stages, link).pipeline())
+                known[key] = _Cut.read(devices, places, evenness)
+            found.append(_pipeline(devices, name, known[key]))
     return found
 
 
 @dataclass(frozen=True)
 class _Cut:
-    """The places at which chunks begin, and their costs."""
+    """The places of the forward pass at which chunks begin, and the costs of these."""
 
-    places: Sequence[int]
+    begin: Sequence[int]
     step: StepCosts
     early_chunks: float
 
     @classmethod
-    def read(cls, times: NodeTimes, places: Sequence[int], stages: int) -> _Cut:
-        return cls(places, times.step(places), early_chunks(times.place_s[1], places, stages))
+    def read(cls, devices: StageDevices, places: Sequence[int], evenness: Evenness) -> _Cut:
+        begin = cuts_of(devices, places, evenness)
+        early = early_chunks(devices.group_times[0].place_s[1], begin, devices.stages)
+        return cls(begin, devices.costs(begin, places), early)
 
 
 def _evenness(family: str, stages: int) -> Sequence[Evenness]:
@@ -131,51 +150,40 @@ def _evenness(family: str, stages: int) -> Sequence[Evenness]:
     return ("chunks", "ends" if own.splits_weights else "ends without W")
 
 
-def link_of(device: Device, stages: int, mesh: Sequence[int]) -> Link:
-    """Return the link between equal ranks of neighbouring stages."""
-    return device.axis_links(Mesh((stages, *mesh)))[0]
+def _pipeline(devices: StageDevices, name: str, cut: _Cut) -> Pipeline:
+    family, chunks, stages = FAMILIES[name], cut.step.chunks, devices.stages
+    places = family.place(stages, family.chunks)
+    costs = [_cost(devices, chunks, number, places) for number in range(len(chunks))]
+    schedule = generate(family, stages, devices.first.tables.graph.micro_batches, costs)
+    execution = execute(schedule, costs)
+    static, time_s = [0] * stages, 0.0
+    for stage in range(stages):
+        own = [chunk for chunk, place in zip(chunks, places, strict=True) if place == stage]
+        end_s = execution.ends_s[stage][-1] + sum(chunk.once_s for chunk in own)
+        time_s, static[stage] = max(time_s, end_s), sum(chunk.static_bytes for chunk in own)
+    kept = zip(static, execution.kept_bytes, strict=True)
+    sizes = [own + more + cut.step.working_bytes for own, more in kept]
+    return Pipeline(
+        devices,
+        name,
+        cut.begin,
+        cut.early_chunks,
+        schedule,
+        costs,
+        execution,
+        time_s,
+        time_s,
+        sizes,
+        static,
+        [chunk.sent_bytes for chunk in chunks],
+    )
 
 
-@dataclass(frozen=True)
-class _Maker:
-    point: FrontierPoint
-    name: str
-    cut: _Cut
-    stages: int
-    link: Link
-
-    def pipeline(self) -> Pipeline:
-        family, chunks = FAMILIES[self.name], self.cut.step.chunks
-        places = family.place(self.stages, family.chunks)
-        costs = [self._cost(number, places) for number in range(len(chunks))]
-        schedule = generate(family, self.stages, self.point.tables.graph.micro_batches, costs)
-        execution = execute(schedule, costs)
-        static, time_s = [0] * self.stages, 0.0
-        for stage in range(self.stages):
-            own = [chunk for chunk, place in zip(chunks, places, strict=True) if place == stage]
-            end_s = execution.ends_s[stage][-1] + sum(chunk.once_s for chunk in own)
-            time_s, static[stage] = max(time_s, end_s), sum(chunk.static_bytes for chunk in own)
-        kept = zip(static, execution.kept_bytes, strict=True)
-        sizes = [own + more + self.cut.step.working_bytes for own, more in kept]
-        return Pipeline(
-            self.point,
-            self.name,
-            self.cut.places,
-            self.cut.early_chunks,
-            schedule,
-            costs,
-            execution,
-            time_s,
-            time_s,
-            sizes,
-            static,
-            [chunk.sent_bytes for chunk in chunks],
-        )
-
-    def _cost(self, number: int, places: Sequence[int]) -> ChunkCost:
-        own = self.cut.step.chunks[number]
-        last = number + 1 == len(places)
-        sends = not last and places[number] != places[number + 1]
-        sent_s = self.link.send_s(own.sent_bytes) if sends else 0.0
-        times = own.forward_s, own.backward_s, own.weights_s, sent_s
-        return ChunkCost(*times, own.kept_bytes, own.weights_bytes)
+def _cost(
+    devices: StageDevices, chunks: Sequence[Costs], number: int, places: Sequence[int]
+) -> ChunkCost:
+    own, sent_s = chunks[number], 0.0
+    if number + 1 < len(places) and places[number] != places[number + 1]:
+        sent_s = devices.link(places[number], places[number + 1]).send_s(own.sent_bytes)
+    times = own.forward_s, own.backward_s, own.weights_s, sent_s
+    return ChunkCost(*times, own.kept_bytes, own.weights_bytes)

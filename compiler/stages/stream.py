@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from tensoropt.compiler.search.frontier.search import FrontierPoint
-from tensoropt.compiler.stages.chunk_costs import NodeTimes
 from tensoropt.compiler.stages.chunks import stream_cuts
+from tensoropt.compiler.stages.devices import StageDevices
 from tensoropt.compiler.stages.families import STREAM
-from tensoropt.compiler.stages.pipeline import Pipeline, link_of
+from tensoropt.compiler.stages.pipeline import Pipeline
 from tensoropt.runtime.stages.execution import ChunkCost, execute
 from tensoropt.runtime.stages.schedule import Schedule
 
 __all__ = ["stream_of"]
 
 
-def stream_of(point: FrontierPoint, stages: int) -> Pipeline:
+def stream_of(devices: StageDevices) -> Pipeline:
     """Return the pipeline of a stream: its slowest stage or transfer is about the fastest.
 
     An input takes the time of all stages and of the transfers between them. Results follow each
@@ -21,24 +20,25 @@ def stream_of(point: FrontierPoint, stages: int) -> Pipeline:
     computed. A stage has its parameters, the temporary tensors, counted whole, and the values of
     one earlier input that are still being sent. Linear in the operands of the program.
     """
-    device, times = point.tables.device, NodeTimes(point)
-    link = link_of(device, stages, point.mesh)
-    cuts = stream_cuts(times, stages, link)
-    step, last = times.step(cuts), stages - 1
+    cuts, last = stream_cuts(devices), devices.stages - 1
+    step, kinds = devices.costs(cuts, range(devices.stages)), devices.devices
     costs = [
         ChunkCost(
-            own.forward_s + device.step_overhead_s,
-            sent_s=0.0 if number == last else link.send_s(own.sent_bytes),
+            own.forward_s + kinds[number].step_overhead_s,
+            sent_s=0.0
+            if number == last
+            else devices.link(number, number + 1).send_s(own.sent_bytes),
             kept_bytes=own.sent_bytes,
         )
         for number, own in enumerate(step.chunks)
     ]
-    schedule = Schedule.of_stream(stages)
+    schedule = Schedule.of_stream(devices.stages)
     execution = execute(schedule, costs)
     static = [own.static_bytes for own in step.chunks]
     sent = [own.sent_bytes for own in step.chunks]
+    transient_bytes = devices.group_times[0].transient_bytes
     return Pipeline(
-        point,
+        devices,
         STREAM,
         cuts,
         0.0,
@@ -47,7 +47,7 @@ def stream_of(point: FrontierPoint, stages: int) -> Pipeline:
         execution,
         execution.time_s,
         max(max(own.forward_s, own.sent_s) for own in costs),
-        [sum(own) + times.transient_bytes for own in zip(static, sent, strict=True)],
+        [sum(own) + transient_bytes for own in zip(static, sent, strict=True)],
         static,
         sent,
     )

@@ -72,6 +72,7 @@ __all__ = [
     "SEARCH",
     "SEARCHED",
     "STAGES",
+    "STAGE_DEVICES",
     "START",
     "STATE",
     "STRATEGY",
@@ -285,6 +286,8 @@ PLACES = _key("places", _INTS, MODULE)
 """The stage of each chunk, if the program is cut into chunks."""
 SCHEDULE = _key("schedule", _TEXTS, MODULE)
 """The tasks of each stage in their order, such as `F0 F1 B0 B1`; in inference of one input."""
+STAGE_DEVICES = _key("stage_devices", _TEXTS, MODULE)
+"""The name of the device of each stage, if these are unlike."""
 PIPELINE = _key("pipeline", _SETTINGS, MODULE)
 """Predicted times of a program in stages: `time_s` as points of the frontier have it, and
 `compute_s` and `communication_s` of a stage. In inference `latency_s` is the time of one input, and

@@ -170,6 +170,7 @@ class StagesEntry(TypedDict):
     fullest: int
     graphs: list[str]
     passed: list[PassedEntry]
+    devices: NotRequired[list[str]]
 
 
 class _Model(TypedDict):

@@ -49,6 +49,11 @@ class Stages:
         places, count = entry["places"], len(entry["schedule"])
         schedule = Schedule.parse(places, micro_batches or 1, entry["schedule"])
         check_schedule(schedule, trains=micro_batches is not None)
+        named = len(entry.get("devices", entry["schedule"]))
+        if named != count:
+            raise UserError(
+                f"stages: devices: expected one for each stage of {count}, got: {named}"
+            )
         stage_of = {name: _stage(name, schedule) for name in entry["graphs"]}
         passed = [
             Passed(

@@ -33,7 +33,7 @@ def test_no_cut_within_the_slack_lets_less_pass(
     times, passing = [float(time) for time, _, _ in rows], [size for _, size, _ in rows]
     leads = [0.0, *itertools.accumulate(time * share for time, _, share in rows)][:-1]
     parts = data.draw(st.integers(1, len(rows)))
-    found = cut_evenly(times, passing, parts, leads)
+    found = cut_evenly([times] * parts, passing, [leads] * parts)
     assert found == sorted(set(found))
     assert len(found) == parts - 1
     assert all(0 < cut < len(rows) for cut in found)
@@ -65,12 +65,33 @@ def test_the_slowest_part_or_transfer(
     def longest(cuts: Sequence[int]) -> float:
         return max([slowest(times, [0.0] * len(rows), cuts), *(sent[cut] for cut in cuts)])
 
-    found = cut_evenly(times, [size for _, size, _ in rows], parts, sent_s=sent)
+    found = cut_evenly([times] * parts, [size for _, size, _ in rows], sent_s=[sent] * parts)
     assert len({*found} & {*range(1, len(rows))}) == parts - 1
     every = itertools.combinations(range(1, len(rows)), parts - 1)
     assert longest(found) <= min(map(longest, every)) * SLACK + 1e-6
 
 
+@given(st.integers(1, 7), st.data())
+def test_unlike_parts(count: int, data: st.DataObject) -> None:
+    """Each part has times and a link of its own."""
+    parts = data.draw(st.integers(1, count))
+
+    def rows() -> list[list[float]]:
+        row = st.lists(st.integers(1, 30).map(float), min_size=count, max_size=count)
+        return data.draw(st.lists(row, min_size=parts, max_size=parts))
+
+    times, sent = rows(), rows()
+
+    def longest(cuts: Sequence[int]) -> float:
+        ends = [0, *cuts, count]
+        lengths = [sum(times[k][ends[k] : ends[k + 1]]) for k in range(parts)]
+        return max(*lengths, *(sent[k][cut] for k, cut in enumerate(cuts)), 0.0)
+
+    found = cut_evenly(times, [0] * count, sent_s=sent)
+    every = itertools.combinations(range(1, count), parts - 1)
+    assert longest(found) <= min(map(longest, every)) * SLACK + 1e-4
+
+
 def test_more_parts_than_positions() -> None:
     with pytest.raises(ValueError, match="expected 1 to 2 parts, got: 3"):
-        cut_evenly([1.0, 1.0], [0, 0], 3)
+        cut_evenly([[1.0, 1.0]] * 3, [0, 0])

@@ -16,7 +16,7 @@ from onnx.helper import make_node, make_tensor_value_info
 import tensoropt as to
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.stages.chunk_costs import NodeTimes
-from tensoropt.compiler.stages.pipeline import link_of
+from tensoropt.compiler.stages.devices import StageDevices, stage_link
 from tensoropt.compiler.stages.stream import stream_of
 from tensoropt.runtime.stages.execution import check_schedule, execute
 from tensoropt.runtime.stages.schedule import Schedule
@@ -83,7 +83,7 @@ def drawn_model(folder: Path, seed: int) -> to.Model:
 def intervals(point: FrontierPoint, stages: int) -> dict[tuple[int, ...], float]:
     """Return the interval of every cut of a point."""
     times, found = NodeTimes(point), {}
-    link, overhead_s = link_of(point.tables.device, stages, point.mesh), 2e-6
+    link, overhead_s = stage_link(point.tables.device, stages, point.mesh), 2e-6
     for cuts in itertools.combinations(times.order.starts[1:], stages - 1):
         chunks = times.step(cuts).chunks
         sent = [link.latency_s + own.sent_bytes / link.bandwidth_bytes_per_s for own in chunks[:-1]]
@@ -166,7 +166,7 @@ def test_latency_of_stages_is_the_sum(model: to.Model) -> None:
 
 def test_the_memory_of_stages(model: to.Model) -> None:
     point = model.frontier(1, device="h100", search="expert").fastest.found
-    whole, own = stream_of(point, 1), stream_of(point, 3)
+    whole, own = (stream_of(StageDevices.alike(point, n)) for n in (1, 3))
     assert whole.memory_bytes == point.memory_bytes
     assert whole.time_s == pytest.approx(point.time_s)
     assert sum(own.static_bytes_of) == pytest.approx(point.static_bytes, rel=0.2)

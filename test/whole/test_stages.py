@@ -69,7 +69,7 @@ class Case:
     data: Path
     losses: dict[tuple[Any, ...], list[float]]
 
-    def plan(self, name: str, devices: int, stages: int, **asked: Any) -> Path:
+    def plan(self, name: str, devices: int | str, stages: int, **asked: Any) -> Path:
         step = {key: asked.pop(key) for key in ("clip_norm", "precision") if key in asked}
         recompute = asked.pop("recompute", "none")
         train = to.Training(LOSS, "adamw", micro_batches=MICRO_BATCHES, recompute=recompute, **step)
@@ -110,7 +110,7 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
     return make
 
 
-def check(case: Case, devices: int, stages: int, schedule: str, **asked: Any) -> None:
+def check(case: Case, devices: int | str, stages: int, schedule: str, **asked: Any) -> None:
     name = f"{schedule}-{devices}-{stages}-{len(list(case.folder.iterdir()))}"
     plan = case.plan(name, devices, stages, schedule=schedule, **asked)
     assert validate(plan) == []
@@ -137,6 +137,11 @@ def test_every_loss_is_that_of_one_device(
     case: Callable[[str], Case], name: str, devices: int, stages: int, schedule: str
 ) -> None:
     check(case(name), devices, stages, schedule)
+
+
+@pytest.mark.parametrize(("devices", "stages"), [("h100:1,v100:2", 3), ("v100:2,h100:2", 2)])
+def test_unlike_devices(case: Callable[[str], Case], devices: str, stages: int) -> None:
+    check(case("mlp"), devices, stages, "1f1b")
 
 
 def test_a_schedule_decides_the_memory(case: Callable[[str], Case]) -> None:

@@ -43,6 +43,9 @@ def describe_stages(module: ir.Module, parts: Parts, memory: StepMemory) -> Stag
             for own in parts.passed
         ],
     }
+    devices = keys.STAGE_DEVICES.get(attributes)
+    if devices is not None:
+        entry["devices"] = devices
     trains = keys.TRAINING.on(attributes)
     Stages.of_entry(entry, (keys.MICRO_BATCHES.get(main.attributes) or 1) if trains else None)
     return entry

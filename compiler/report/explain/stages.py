@@ -64,4 +64,5 @@ def _row(pipeline: Pipeline, stage: int) -> StageRow:
         pipeline.sent_bytes[stage] if pipeline.is_stream else execution.kept_bytes[stage],
         sum(pipeline.sent_bytes[cut] for cut, _ in ends),
         tuple(sorted({other for _, others in ends for other in others})),
+        pipeline.devices.devices[stage].name if pipeline.devices.are_unlike else None,
     )

@@ -84,6 +84,10 @@ def _stages(plan: Explanation) -> Iterator[str]:
         ]
         for number, row in enumerate(staged.stages)
     ]
+    if staged.stages[0].device is not None:
+        head.append("device")
+        for cells, row in zip(rows, staged.stages, strict=True):
+            cells.append(row.device or "")
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     for cells in (head, *rows):
         yield "  " + "  ".join(f"{cell:>{n}}" for cell, n in zip(cells, widths, strict=True))

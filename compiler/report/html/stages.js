@@ -76,6 +76,6 @@ if (DATA.stages) {
     key.preventDefault();
   };
   fill(at("stages-table"), [["stage", "number"], ["chunks", ""], ["busy", "number"], ["idle", "number"], ["memory", "number"], ["static", "number"], ["in flight", "number"], ["sends per micro-batch", "number"], ["to", ""]],
-    DATA.stages.rows.map((row, stage) => [stage, row.chunks.join(", "), seconds(row.busy_s), seconds(row.idle_s), bytes(row.memory_bytes), bytes(row.static_bytes), bytes(row.kept_bytes), bytes(row.sent_bytes), row.sends_to.join(", ")]));
+    DATA.stages.rows.map((row, stage) => [row.device ? `${stage} (${row.device})` : stage, row.chunks.join(", "), seconds(row.busy_s), seconds(row.idle_s), bytes(row.memory_bytes), bytes(row.static_bytes), bytes(row.kept_bytes), bytes(row.sent_bytes), row.sends_to.join(", ")]));
   drawings.push(drawStages);
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from tensoropt.compiler.support.choices import check_known
@@ -11,6 +12,7 @@ from tensoropt.compiler.support.errors import UserError
 __all__ = [
     "ABOVE_CAPACITY",
     "FIELDS",
+    "Overfull",
     "Point",
     "as_dict",
     "check_pick",
@@ -25,11 +27,13 @@ __all__ = [
     "mesh_name",
     "micro_batches_of",
     "names_of",
+    "overfull_of",
     "pick_point",
     "recompute_of",
     "schedule_of",
     "split_name",
     "split_words",
+    "stage_devices_of",
     "stages_of",
 ]
 
@@ -84,6 +88,21 @@ class Point(Protocol):
     def transient_bytes(self) -> int: ...
     @property
     def is_above_capacity(self) -> bool: ...
+
+
+@dataclass(frozen=True)
+class Overfull:
+    """A process that takes more memory than its device has."""
+
+    device: str
+    need_bytes: int
+    capacity_bytes: int
+
+
+def overfull_of(point: Point) -> Overfull | None:
+    """Return the process of a point that is above the capacity; ``None`` if there is none."""
+    found: Overfull | None = getattr(point, "overfull", None)
+    return found
 
 
 def recompute_of(point: Point) -> str | None:
@@ -187,6 +206,11 @@ def _indices(found: Sequence[int]) -> str:
     if found[-1] - found[0] < len(found):
         return f"from {found[0]} to {found[-1]}"
     return f"one of {', '.join(map(str, found))}"
+
+
+def stage_devices_of(point: Point) -> Sequence[str]:
+    """Return the name of the device of each stage, if these are unlike."""
+    return getattr(point, "stage_devices", ())
 
 
 def names_of(points: Sequence[Point]) -> Mapping[int, Sequence[str]]:

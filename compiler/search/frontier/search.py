@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from tensoropt.compiler.search.frontier.options import (
     by_promise,
     distinct_meshes,
 )
+from tensoropt.compiler.search.frontier.points import Overfull
 from tensoropt.compiler.search.problem.cost_tables import Assignment, Memo
 from tensoropt.compiler.search.problem.problem import DoesNotFitError
 from tensoropt.compiler.search.problem.tables import MeshTables
@@ -98,10 +99,22 @@ class FrontierPoint:
         return self.tables.device.process_bytes(held, math.prod(self.mesh))
 
     @property
+    def overfull(self) -> Overfull | None:
+        """Its process, if that takes more memory than the device is known to have."""
+        device = self.tables.device
+        capacity = device.memory_capacity_bytes
+        if capacity is None or self.process_bytes <= capacity:
+            return None
+        return Overfull(device.name, self.process_bytes, capacity)
+
+    @property
     def is_above_capacity(self) -> bool:
-        """True if its process takes more memory than the device is known to have."""
-        capacity = self.tables.device.memory_capacity_bytes
-        return capacity is not None and self.process_bytes > capacity
+        return self.overfull is not None
+
+    def priced_by(self, tables: MeshTables) -> Self:
+        """Return the point of the same strategies on another device; linear in the program."""
+        own = replace(self, tables=tables)
+        return replace(own, cost=evaluator_of(tables).emitted(own.assignment))
 
     def fits(self, tensor_bytes: int | None) -> bool:
         """Return whether its process fits a limit that leaves ``tensor_bytes`` for tensors.

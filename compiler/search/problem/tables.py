@@ -12,6 +12,7 @@ from copy import copy
 from functools import cached_property
 from typing import Self
 
+from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.search.problem.cost_tables import Assignment, CostTables, Flags
 from tensoropt.compiler.search.problem.model_problem import ModelProblem, TensorEnds
@@ -55,6 +56,12 @@ class MeshTables(CostTables):
         """Free the problem too."""
         self.__dict__.pop("problem", None)
         super().forget_edges()
+
+    def on(self, device: Device) -> MeshTables:
+        """Return the tables of the same strategies on another device."""
+        tables = MeshTables(self.graph, self.mesh, device)
+        tables.options = self.options
+        return tables
 
     @cached_property
     def ample(self) -> Self:

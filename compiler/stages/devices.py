@@ -1,0 +1,81 @@
+"""The devices of the stages: all alike, or groups of unlike ones, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from tensoropt.compiler.cost.device import Device, Link
+from tensoropt.compiler.search.frontier.search import FrontierPoint
+from tensoropt.compiler.stages.chunk_costs import NodeTimes, StepCosts
+from tensoropt.runtime.layout.mesh import Mesh
+
+__all__ = ["StageDevices", "stage_link"]
+
+
+@dataclass(frozen=True)
+class StageDevices:
+    """One choice of strategies on the device of each stage.
+
+    Stages in a row with like devices are a group. ``points`` has the choice on the device of each
+    group, ``counts`` their numbers of stages. The links of neighbours in different groups are
+    ``between``.
+    """
+
+    points: Sequence[FrontierPoint]
+    counts: Sequence[int]
+    between: Link | None = None
+
+    @classmethod
+    def alike(cls, point: FrontierPoint, stages: int) -> StageDevices:
+        """Return the stages of a program on the devices that ``point`` was searched for."""
+        return cls([point], [stages])
+
+    @property
+    def stages(self) -> int:
+        return sum(self.counts)
+
+    @property
+    def first(self) -> FrontierPoint:
+        """The choice on the device of the first stage."""
+        return self.points[0]
+
+    @cached_property
+    def groups(self) -> list[int]:
+        """The group of each stage."""
+        return [group for group, count in enumerate(self.counts) for _ in range(count)]
+
+    @property
+    def devices(self) -> list[Device]:
+        """The device of each stage."""
+        return [self.points[group].tables.device for group in self.groups]
+
+    @property
+    def are_unlike(self) -> bool:
+        return len(self.points) > 1
+
+    @cached_property
+    def group_times(self) -> list[NodeTimes]:
+        """The times of the nodes on the device of each group."""
+        return [*map(NodeTimes, self.points)]
+
+    def link(self, stage: int, other: int) -> Link:
+        """Return the link between equal ranks of two stages."""
+        group = self.groups[stage]
+        if self.between is not None and group != self.groups[other]:
+            return self.between
+        point = self.points[group]
+        return stage_link(point.tables.device, self.counts[group], point.mesh)
+
+    def costs(self, cuts: Sequence[int], places: Sequence[int]) -> StepCosts:
+        """Return the costs of the chunks that ``cuts`` begin, each on its stage of ``places``."""
+        steps = [times.step(cuts) for times in self.group_times]
+        groups = (self.groups[place] for place in places)
+        chunks = tuple(steps[group].chunks[number] for number, group in enumerate(groups))
+        return StepCosts(chunks, max(step.working_bytes for step in steps))
+
+
+def stage_link(device: Device, stages: int, mesh: Sequence[int]) -> Link:
+    """Return the link between equal ranks of neighbouring stages of like devices."""
+    return device.axis_links(Mesh((stages, *mesh)))[0]
