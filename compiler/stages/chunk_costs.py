@@ -76,6 +76,15 @@ class NodeTimes:
         return self.order.place_sums(self.run_s)
 
     @cached_property
+    def place_bytes(self) -> tuple[Floats, Floats]:
+        """The bytes of each place: static, and kept from a forward to its backward pass."""
+        order, count = self.order, len(self.order.forward)
+        nodes, sizes = zip(*self.static, strict=True) if self.static else ((), ())
+        static = _sums(order.homes[np.array(nodes, int)], np.array(sizes, float), count)
+        kept = np.where(order.is_kept, self.bytes, 0)
+        return static, _sums(order.homes[order.made], kept, count)
+
+    @cached_property
     def passing_bytes(self) -> Ints:
         """The bytes on one rank that pass each place of the forward pass."""
         made, last = self.order.homes[self.order.made], self.order.last_places

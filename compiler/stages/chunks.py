@@ -8,11 +8,11 @@ from typing import Literal
 import numpy as np
 
 from tensoropt.compiler.stages.chunk_costs import NodeTimes
-from tensoropt.compiler.stages.cuts import cut_evenly
+from tensoropt.compiler.stages.cuts import cut_evenly, cut_within
 from tensoropt.compiler.stages.devices import StageDevices
 from tensoropt.compiler.stages.order import Floats
 
-__all__ = ["Evenness", "cuts_of", "stream_cuts"]
+__all__ = ["Evenness", "cuts_of", "cuts_within", "stream_cuts"]
 
 Evenness = Literal["chunks", "ends", "ends without W"]
 """The times that a cut makes about equal: of the chunks, or the ends of chunks that each are a
@@ -32,6 +32,22 @@ def cuts_of(
     rows = [_units_s(times, evenness) for times in devices.group_times]
     unit_s, lead_s = zip(*(rows[devices.groups[stage]] for stage in places), strict=True)
     return [order.starts[unit] for unit in cut_evenly(unit_s, _passing(devices), lead_s)]
+
+
+def cuts_within(devices: StageDevices, in_flight: Sequence[int]) -> list[int] | None:
+    """Return the cuts of equal time into a chunk per stage that fits its device, if there are any.
+
+    Stages keep the activations of ``in_flight`` micro-batches.
+    """
+    order, whole = devices.group_times[0].order, devices.group_times[0]
+    unit_s = [_units_s(times, "chunks")[0] for times in devices.group_times]
+    static, kept = (np.add.reduceat(own, order.starts) for own in whole.place_bytes)
+    working = whole.step([]).working_bytes
+    pairs = zip(in_flight, devices.limits_bytes, strict=True)
+    room = [(static + count * kept) / max(most - working, 1) for count, most in pairs]
+    times_s = [unit_s[group] for group in devices.groups]
+    found = cut_within(times_s, _passing(devices), room)
+    return None if found is None else [order.starts[unit] for unit in found]
 
 
 def stream_cuts(devices: StageDevices) -> list[int]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tensoropt.compiler.stages.order import Floats
 
-__all__ = ["cut_evenly", "least_slowest_s"]
+__all__ = ["cut_evenly", "cut_within", "least_slowest_s"]
 
 _SLACK = 0.0019
 """Time of the slowest part above the least possible, for cuts where less passes."""
@@ -41,36 +41,65 @@ def cut_evenly(
     if not 1 <= parts <= count:
         raise ValueError(f"expected 1 to {count} parts, got: {parts}")
     zeros = [np.zeros(count)] * parts
-    given = [*zip(times_s, lead_s or zeros, sent_s or zeros, strict=True)]
-    known = {tuple(map(id, own)): _Row.read(*own) for own in given}
-    rows = [known[tuple(map(id, own))] for own in given]
-    _, high_s = _slowest_s(rows)
-    return _cheapest(rows, passing_bytes, high_s * (1 + _SLACK))
+    return _cut(_rows(times_s, lead_s or zeros, sent_s or zeros, zeros), passing_bytes)
+
+
+def cut_within(
+    times_s: Sequence[Times], passing_bytes: Sequence[int], room: Sequence[Times]
+) -> list[int] | None:
+    """Return cuts like :func:`cut_evenly` in which the positions of each part have room.
+
+    They take their share of the row of ``room`` of that part, which has 1 for all of them. Returns
+    ``None`` if no cuts have room.
+    """
+    zeros = [np.zeros(len(passing_bytes))] * len(times_s)
+    rows = _rows(times_s, zeros, zeros, room)
+    return _cut(rows, passing_bytes) if _fits(rows, np.inf) else None
 
 
 def least_slowest_s(times_s: Times, parts: int) -> float:
     """Return a bound below the slowest of at most ``parts`` parts, over all cuts; a close one."""
-    row = _Row.read(times_s, np.zeros(len(times_s)), np.zeros(len(times_s)))
+    row = _Row.read(times_s, *[np.zeros(len(times_s))] * 3)
     low_s, _ = _slowest_s([row] * min(parts, len(times_s)))
     return low_s
+
+
+def _rows(*columns: Sequence[Times]) -> list[_Row]:
+    """Return the rows of all parts; equal ones are one object."""
+    given = [*zip(*columns, strict=True)]
+    known = {tuple(map(id, own)): _Row.read(*own) for own in given}
+    return [known[tuple(map(id, own))] for own in given]
+
+
+def _cut(rows: Sequence[_Row], passing_bytes: Sequence[int]) -> list[int]:
+    _, high_s = _slowest_s(rows)
+    return _cheapest(rows, passing_bytes, high_s * (1 + _SLACK))
 
 
 @dataclass(frozen=True)
 class _Row:
     """The times of a part: between positions it takes ``until_s`` of its end less ``from_s``.
 
-    A cut at its end takes ``cut_s``.
+    A cut at its end takes ``cut_s``. Positions until its end less those before it take ``room``.
     """
 
     from_s: Floats
     until_s: Floats
     cut_s: Floats
+    room: Floats
 
     @classmethod
-    def read(cls, times_s: Times, lead_s: Times, sent_s: Times) -> _Row:
+    def read(cls, times_s: Times, lead_s: Times, sent_s: Times, room: Times) -> _Row:
         until_s = np.concatenate([[0.0], np.cumsum(times_s)])
         leads_s, cut_s = (np.append(own, 0.0) for own in (lead_s, sent_s))
-        return cls(until_s - leads_s, until_s, cut_s)
+        return cls(until_s - leads_s, until_s, cut_s, np.concatenate([[0.0], np.cumsum(room)]))
+
+    def first_beginnings(self, most_s: float) -> list[int]:
+        """Return the first beginning of a part of at most ``most_s``, for each end of the part."""
+        by_time = np.searchsorted(self.from_s, self.until_s - most_s)
+        by_room = np.searchsorted(self.room, self.room - 1 - _CLOSE)
+        found: list[int] = np.maximum(by_time, by_room).tolist()
+        return found
 
 
 def _slowest_s(rows: Sequence[_Row]) -> tuple[float, float]:
@@ -104,6 +133,7 @@ def _fits(rows: Sequence[_Row], most_s: float) -> bool:
     for row in rows:
         begin = np.maximum.accumulate(np.where(reached, at, -1))[:-1]
         fits = (row.until_s[1:] - row.from_s[begin] <= most_s) & (row.cut_s[1:] <= most_s)
+        fits &= row.room[1:] - row.room[begin] <= 1 + _CLOSE
         reached = np.concatenate([[False], fits & (begin >= 0)])
     return bool(reached[-1])
 
@@ -113,20 +143,19 @@ def _cheapest(rows: Sequence[_Row], passing_bytes: Sequence[int], most_s: float)
     count, infinite = len(passing_bytes), float("inf")
     cost: list[float] = [0.0, *[infinite] * count]
     before: list[list[int]] = []
-    listed = {id(row): [own.tolist() for own in vars(row).values()] for row in rows}
+    first = {id(row): row.first_beginnings(most_s) for row in rows}
+    can_end = {id(row): (row.cut_s <= most_s).tolist() for row in rows}
     for part, row in enumerate(rows):
-        from_s, until_s, cut_s = listed[id(row)]
+        ends = can_end[id(row)]
         found, came = [infinite] * (count + 1), [0] * (count + 1)
         window: deque[int] = deque()
-        for end in range(part + 1, count + 1):
-            start = end - 1
-            while window and cost[window[-1]] >= cost[start]:
+        for end, begin in enumerate(first[id(row)][part + 1 :], part + 1):
+            while window and cost[window[-1]] >= cost[end - 1]:
                 window.pop()
-            window.append(start)
-            while until_s[end] - from_s[window[0]] > most_s and len(window) > 1:
+            window.append(end - 1)
+            while window and window[0] < begin:
                 window.popleft()
-            fits = max(until_s[end] - from_s[window[0]], cut_s[end]) <= most_s
-            if fits and cost[window[0]] < infinite:
+            if ends[end] and window and cost[window[0]] < infinite:
                 found[end] = cost[window[0]] + (passing_bytes[end] if end < count else 0)
                 came[end] = window[0]
         cost = found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -54,6 +55,15 @@ class StageDevices:
     @property
     def are_unlike(self) -> bool:
         return len(self.points) > 1
+
+    @cached_property
+    def limits_bytes(self) -> list[float]:
+        """The memory of the device of each stage for its tensors, infinite if it is unknown."""
+        limits = [device.memory_capacity_bytes for device in self.devices]
+        if all(most is None for most in limits):
+            return [math.inf] * self.stages
+        rest = self.first.process_bytes - self.first.memory_bytes
+        return [math.inf if most is None else most - rest for most in limits]
 
     @cached_property
     def group_times(self) -> list[NodeTimes]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,7 +12,7 @@ from tensoropt.compiler.program.evaluate import ProgramCost
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.stages.bounds import early_chunks
 from tensoropt.compiler.stages.chunk_costs import Costs, StepCosts
-from tensoropt.compiler.stages.chunks import Evenness, cuts_of
+from tensoropt.compiler.stages.chunks import Evenness, cuts_of, cuts_within
 from tensoropt.compiler.stages.devices import StageDevices
 from tensoropt.compiler.stages.families import FAMILIES, STREAM, generate
 from tensoropt.compiler.stages.order import order_of
@@ -75,6 +75,12 @@ class Pipeline:
         return sum(share * of(point.cost) for share, point in pairs) / self.stages
 
     @property
+    def fits(self) -> bool:
+        """False if a stage takes more memory than its device is known to have."""
+        pairs = zip(self.stage_bytes, self.devices.limits_bytes, strict=True)
+        return all(own <= most for own, most in pairs)
+
+    @property
     def fullest(self) -> int:
         """The stage with the most memory."""
         return max(range(self.stages), key=lambda stage: self.stage_bytes[stage])
@@ -124,7 +130,22 @@ def pipelines_of(devices: StageDevices, families: Sequence[str]) -> list[Pipelin
             if key not in known:
                 known[key] = _Cut.read(devices, places, evenness)
             found.append(_pipeline(devices, name, known[key]))
+        if FAMILIES[name].chunks == 1 and not found[-1].fits:
+            found += _within_capacity(devices, name)
     return found
+
+
+def _within_capacity(devices: StageDevices, name: str) -> Iterator[Pipeline]:
+    """Yield the pipeline of a family with chunks that fit their devices, if there is one."""
+    family, stages = FAMILIES[name], devices.stages
+    sizes = [(stage, stages, 1) for stage in range(stages)]
+    batches = devices.first.tables.graph.micro_batches
+    limits = [min(batches, family.passes(*size), family.kept(*size)) for size in sizes]
+    begin = cuts_within(devices, limits)
+    if begin is not None:
+        step = devices.costs(begin, range(stages))
+        early = early_chunks(devices.group_times[0].place_s[1], begin, stages)
+        yield _pipeline(devices, name, _Cut(begin, step, early))
 
 
 @dataclass(frozen=True)

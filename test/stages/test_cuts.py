@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensoropt.compiler.stages.cuts import cut_evenly
+from tensoropt.compiler.stages.cuts import cut_evenly, cut_within
 
 SLACK = 1.002
 
@@ -88,8 +88,31 @@ def test_unlike_parts(count: int, data: st.DataObject) -> None:
         return max(*lengths, *(sent[k][cut] for k, cut in enumerate(cuts)), 0.0)
 
     found = cut_evenly(times, [0] * count, sent_s=sent)
-    every = itertools.combinations(range(1, count), parts - 1)
+    every = [*itertools.combinations(range(1, count), parts - 1)]
     assert longest(found) <= min(map(longest, every)) * SLACK + 1e-4
+
+
+@given(st.integers(1, 7), st.data())
+def test_parts_have_room(count: int, data: st.DataObject) -> None:
+    parts = data.draw(st.integers(1, count))
+    row = st.lists(st.integers(1, 30).map(float), min_size=count, max_size=count)
+    times = data.draw(row)
+    rooms = [
+        [size / limit for size in data.draw(row)]
+        for limit in data.draw(st.lists(st.integers(10, 90), min_size=parts, max_size=parts))
+    ]
+
+    def has_room(cuts: Sequence[int]) -> bool:
+        ends = [0, *cuts, count]
+        return all(sum(rooms[k][ends[k] : ends[k + 1]]) <= 1 + 1e-9 for k in range(parts))
+
+    found = cut_within([times] * parts, [0] * count, rooms)
+    every = [*filter(has_room, itertools.combinations(range(1, count), parts - 1))]
+    assert (found is None) == (not every)
+    if found is not None:
+        least = min(slowest(times, [0.0] * count, cuts) for cuts in every)
+        assert has_room(found)
+        assert slowest(times, [0.0] * count, found) <= least * SLACK + 1e-4
 
 
 def test_more_parts_than_positions() -> None:

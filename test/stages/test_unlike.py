@@ -82,7 +82,8 @@ def staged(frontier: to.Frontier) -> list[FrontierPoint]:
 
 def test_faster_devices_get_more_of_the_work(found: to.Frontier) -> None:
     pipeline = staged(found)[0].pipeline  # type: ignore[attr-defined]
-    shares = dict(zip([p.tables.device.name for p in pipeline.devices.points], pipeline.shares))
+    names = [point.tables.device.name for point in pipeline.devices.points]
+    shares = dict(zip(names, pipeline.shares, strict=True))
     assert sum(shares.values()) == pytest.approx(1, abs=0.02)
     assert shares["fast"] == pytest.approx(0.75, abs=0.1)
 
@@ -163,6 +164,24 @@ def test_each_stage_has_the_memory_of_its_device(
     for point in staged(own):
         rows = zip(stage_devices_of(point), point.pipeline.stage_bytes, strict=True)  # type: ignore[attr-defined]
         assert point.is_above_capacity == any(n == "tiny" and s > 0.8 * least for n, s in rows)
+
+
+def test_a_small_device_gets_what_it_holds(
+    model: to.Model, folder: Path, found: to.Frontier
+) -> None:
+    """The cut of equal time is too large for it, so that it gets less."""
+    asked = {"train": training(recompute="none"), "search": "expert", "stages": 4}
+    even = model.frontier(f"{folder}/fast.toml:2,{folder}/slow.toml:2", schedule="1f1b", **asked)  # type: ignore[arg-type]
+    pipeline = staged(even)[0].pipeline  # type: ignore[attr-defined]
+    need = max(
+        size
+        for size, group in zip(pipeline.stage_bytes, pipeline.devices.groups, strict=True)
+        if pipeline.devices.points[group].tables.device.name == "slow"
+    )
+    small = described(folder, "small", 1.0, 0.9 * need)
+    own = model.frontier(f"{folder}/fast.toml:2,{small}:2", schedule="1f1b", **asked)  # type: ignore[arg-type]
+    assert not own.fastest.is_above_capacity
+    assert own.fastest.time_s < 1.5 * even.fastest.time_s
 
 
 def test_the_plan_names_the_device_of_each_stage(found: to.Frontier, tmp_path: Path) -> None:
