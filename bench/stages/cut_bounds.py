@@ -71,7 +71,7 @@ class Shares:
 
         Raises :class:`UserError` for more parts than the cutter makes.
         """
-        devices = StageDevices.alike(plan, parts)
+        devices = StageDevices.of_one_kind(plan, parts)
         place_s = devices.group_times[0].place_s[1]
         bound_s = least_slowest_s(place_s.tolist(), parts)
         anywhere = cut_evenly([place_s] * parts, [0] * len(place_s))

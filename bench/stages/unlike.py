@@ -4,8 +4,8 @@
     python bench/stages/unlike.py h100:4,l40s:4 --search-time 60
     python bench/stages/unlike.py --write               the table into docs/benchmarks.md too
 
-The model is a GPT in half precision. Times are predicted: of a training step of 8 micro-batches, and
-between the results of a stream of inputs.
+The model is a GPT in half precision. Times are predicted: of a training step of 8 micro-batches,
+and between the results of a stream of inputs.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ MICRO_BATCHES = 8
 _TEXT = f"""\
 ## Plans for unlike devices
 
-`python bench/stages/unlike.py --write`: the fastest plans of GPT with {MODEL.layers} layers of width
-{MODEL.width}, in half precision, with {MODEL.batch} sequences of {MODEL.sequence} tokens. *step* is a
-training step of {MICRO_BATCHES} micro-batches, *interval* the time between results in inference, both
-predicted. *all, equal parts* is the fastest plan for all devices without stages, which waits for the
-slowest.
+`python bench/stages/unlike.py --write`: the fastest plans of GPT with {MODEL.layers} layers of
+width {MODEL.width}, in half precision, with {MODEL.batch} sequences of {MODEL.sequence} tokens.
+*step* is a training step of {MICRO_BATCHES} micro-batches, *interval* the time between results in
+inference, both predicted. *all, equal parts* is the fastest plan for all devices without stages,
+which waits for the slowest.
 
 """
 
@@ -52,7 +52,7 @@ class Row:
     bound: float | None
 
     def cells(self, of: Row) -> list[str]:
-        """Return the cells of the row, with times as multiples of those of the row ``of``."""
+        """Return the cells of the row, with times as multiples of the row ``of``."""
         return [
             self.devices,
             *_time(self.step, of.step),

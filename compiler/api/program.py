@@ -130,7 +130,7 @@ class Program:
         from tensoropt.compiler.planning.objectives import profile
 
         with self.source.placed(), request.interface.naming():
-            request.check_alike()
+            request.check_one_kind()
             yield from profile(self.graphs, request, say)
 
     @contextmanager

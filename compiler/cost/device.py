@@ -335,7 +335,7 @@ def device_of(text: str, name: str) -> Device:
 def _cluster(table: Table, folder: Path) -> Device:
     """Return the description of groups; paths of their descriptions begin at ``folder``."""
     numbers, links = table.table("groups"), table.optional("link")
-    groups = [Group(_from(folder, name), numbers.count(name)) for name in numbers.names()]
+    groups = [Group(_located(folder, name), numbers.count(name)) for name in numbers.names()]
     between = _link(links.table("between_groups")) if links.names() else None
     device = _grouped(table.text("name"), groups, between)
     for part in (links, table):
@@ -343,7 +343,7 @@ def _cluster(table: Table, folder: Path) -> Device:
     return device
 
 
-def _from(folder: Path, name: str) -> str:
+def _located(folder: Path, name: str) -> str:
     return str(folder / name) if name.endswith(".toml") else name
 
 

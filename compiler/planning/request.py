@@ -292,7 +292,7 @@ class Request:
                 f"devices, got: mesh {self.mesh} of {self.devices}"
             )
         if self.objective == "devices":
-            self.check_alike()
+            self.check_one_kind()
         if self.devices > MAX_DEVICES:
             raise UserError(
                 f"{self.interface.name_of('devices')}: expected at most {MAX_DEVICES}, got: "
@@ -311,8 +311,8 @@ class Request:
                 f"not divide the {split.count} of {split.name}, expected another number"
             )
 
-    def check_alike(self) -> None:
-        """Raise :class:`UserError` for groups of unlike devices, whose number is fixed."""
+    def check_one_kind(self) -> None:
+        """Raise :class:`UserError` for groups of unlike devices: their number is fixed."""
         if self.groups:
             raise UserError(
                 f"{self.interface.name_of('objective')} is about numbers of like devices, "
@@ -321,7 +321,7 @@ class Request:
 
     @property
     def groups(self) -> tuple[Group, ...]:
-        """The groups of unlike devices, none if all are alike."""
+        """The groups of unlike devices; none if there is one kind."""
         return load_device(self.device).groups
 
     @property
@@ -372,7 +372,7 @@ class Request:
     def capacity_bytes(self) -> int | None:
         """The memory of one device, ``None`` if it is unknown or ``memory`` takes its place.
 
-        With stages on unlike devices, that of the largest; points know the limits of their stages.
+        With stages on unlike devices, it is the largest; points have the limit of each stage.
         """
         if self.memory:
             return None

@@ -203,7 +203,7 @@ def staged_frontier(
     if not fits:
         raise nothing_fits(request, request.memory_bytes or 0, least_process_bytes(points))
     if request.groups:
-        # The point with the least memory of all may still be above that of a small device.
+        # The leanest point may still exceed a small device.
         fits = [point for point in fits if not point.is_above_capacity] or fits
     kept_points = undominated(fits)
     is_whole = len(results) == len(cases)
@@ -292,10 +292,10 @@ class _Spread:
         self.groups, self.between = request.groups, request.description.network
         self.request, self._known = request, dict[tuple[MeshTables, str], MeshTables]()
 
-    def of(self, point: FrontierPoint, stages: int) -> Iterator[StageDevices]:
+    def devices(self, point: FrontierPoint, stages: int) -> Iterator[StageDevices]:
         """Yield the devices of ``stages`` for the strategies of ``point``."""
         if not self.groups:
-            yield StageDevices.alike(point, stages)
+            yield StageDevices.of_one_kind(point, stages)
             return
         size = sum(own.count for own in self.groups) // stages
         priced = {own.name: self._priced(point, own.name) for own in self.groups}
@@ -309,14 +309,14 @@ class _Spread:
         if key not in self._known:
             own = replace(self.request, device=name)
             device = replace(own.description, memory_capacity_bytes=own.capacity_bytes)
-            self._known[key] = point.tables.on(device)
+            self._known[key] = point.tables.moved_to(device)
         return point.priced_by(self._known[key])
 
 
 def _pipelines(found: FrontierResult, case: _Case, spread: _Spread) -> Iterator[Pipeline]:
     """Yield all pipelines of the points of one stage."""
     for point in found.points:
-        for devices in spread.of(point, case.stages):
+        for devices in spread.devices(point, case.stages):
             if case.families == [STREAM]:
                 yield stream_of(devices)
             else:

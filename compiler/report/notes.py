@@ -82,7 +82,7 @@ def passed_over_note(first: Point, chosen: Point) -> str:
 
 
 def ranks_note(devices: Sequence[str], size: int) -> str:
-    """Return the line on the ranks of unlike devices; ``devices`` has that of each stage.
+    """Return the line on the ranks of unlike devices; ``devices`` has one for each stage.
 
     A stage has ``size`` ranks.
     """

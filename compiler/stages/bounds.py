@@ -115,7 +115,7 @@ def least_shared_s(place_s: Sequence[Floats], stages: Sequence[int], chunks: int
 
     ``place_s`` has a row for each group, with the least time of each place; ``stages`` is the
     number of stages of each group, and ``chunks`` the number of chunks of each stage. Weights near
-    those with which all groups have as much to do are tried. ``O(places chunks)``.
+    an even share of the work are tried. ``O(places chunks)``.
     """
     until_s = np.concatenate([np.zeros((len(stages), 1)), np.cumsum(place_s, axis=1)], axis=1)
     counts, ranges = np.array(stages, float), len(stages) * chunks

@@ -1,4 +1,4 @@
-"""The devices of the stages: all alike, or groups of unlike ones, one after the other."""
+"""The devices of the stages: of one kind, or groups of unlike ones in a row."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class StageDevices:
     between: Link | None = None
 
     @classmethod
-    def alike(cls, point: FrontierPoint, stages: int) -> StageDevices:
+    def of_one_kind(cls, point: FrontierPoint, stages: int) -> StageDevices:
         """Return the stages of a program on the devices that ``point`` was searched for."""
         return cls([point], [stages])
 

@@ -70,7 +70,7 @@ class Pipeline:
         return found
 
     def mean_s(self, of: Callable[[ProgramCost], float]) -> float:
-        """Return the mean over all stages of a time of their work; ``of`` is that of all layers."""
+        """Return the mean time over all stages; ``of`` returns the time of all layers."""
         pairs = zip(self.shares, self.devices.points, strict=True)
         return sum(share * of(point.cost) for share, point in pairs) / self.stages
 

@@ -38,7 +38,7 @@ def point(model: to.Model) -> FrontierPoint:
 
 
 def test_one_stage_takes_the_time_and_the_memory_of_the_step(point: FrontierPoint) -> None:
-    (own,) = pipelines_of(StageDevices.alike(point, 1), ["1f1b"])
+    (own,) = pipelines_of(StageDevices.of_one_kind(point, 1), ["1f1b"])
     assert own.time_s + _launches_s(point) == pytest.approx(point.time_s, rel=1e-9)
     assert own.memory_bytes == point.memory_bytes
     assert own.static_bytes == point.static_bytes
@@ -51,7 +51,7 @@ def _launches_s(point: FrontierPoint) -> float:
 
 @pytest.mark.parametrize("stages", [2, 3])
 def test_stages_divide_the_work_and_the_memory(point: FrontierPoint, stages: int) -> None:
-    for own in pipelines_of(StageDevices.alike(point, stages), [*FAMILIES]):
+    for own in pipelines_of(StageDevices.of_one_kind(point, stages), [*FAMILIES]):
         check_schedule(own.schedule, trains=True)
         assert own.time_s > (point.time_s - _launches_s(point)) / stages
         assert own.time_s < point.time_s
@@ -61,7 +61,7 @@ def test_stages_divide_the_work_and_the_memory(point: FrontierPoint, stages: int
 
 
 def test_micro_batches_in_flight_take_memory(point: FrontierPoint) -> None:
-    devices = StageDevices.alike(point, 2)
+    devices = StageDevices.of_one_kind(point, 2)
     first, late = (pipelines_of(devices, [name])[0] for name in ("gpipe", "1f1b"))
     assert first.memory_bytes > late.memory_bytes
     assert first.execution.kept_bytes[0] == 2 * late.execution.kept_bytes[0]

@@ -166,7 +166,7 @@ def test_latency_of_stages_is_the_sum(model: to.Model) -> None:
 
 def test_the_memory_of_stages(model: to.Model) -> None:
     point = model.frontier(1, device="h100", search="expert").fastest.found
-    whole, own = (stream_of(StageDevices.alike(point, n)) for n in (1, 3))
+    whole, own = (stream_of(StageDevices.of_one_kind(point, n)) for n in (1, 3))
     assert whole.memory_bytes == point.memory_bytes
     assert whole.time_s == pytest.approx(point.time_s)
     assert sum(own.static_bytes_of) == pytest.approx(point.static_bytes, rel=0.2)

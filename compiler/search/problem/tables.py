@@ -57,7 +57,7 @@ class MeshTables(CostTables):
         self.__dict__.pop("problem", None)
         super().forget_edges()
 
-    def on(self, device: Device) -> MeshTables:
+    def moved_to(self, device: Device) -> MeshTables:
         """Return the tables of the same strategies on another device."""
         tables = MeshTables(self.graph, self.mesh, device)
         tables.options = self.options
