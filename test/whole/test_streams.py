@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import odd_models
 import onnx
 import pytest
 from graphs.residual import Residual
@@ -174,6 +175,20 @@ def test_refused_modes(
     said = capsys.readouterr().err
     assert message in said
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("strings", "stages: stages take no strings, expected stages 1"),
+        ("sizes_known_when_run", "stages: values of stages have known sizes, expected stages 1, "),
+    ],
+)
+def test_refused_values(tmp_path: Path, name: str, message: str) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(odd_models.MODELS[name](), path)
+    with pytest.raises(to.UserError, match=f"^{message}"):
+        compiled(path, tmp_path, 2, 2)
 
 
 def test_the_plan_shows_both_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
