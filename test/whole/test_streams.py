@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import odd_models
 import onnx
+import onnxruntime
 import pytest
 from graphs.residual import Residual
 from graphs.trained import TRAINED
@@ -102,6 +103,24 @@ def test_results_are_those_of_one_device(
     assert found.interval_s is not None
     assert found.predicted_interval_s is not None
     assert found.predicted_interval_s < (found.predicted_time_s or 0.0)
+
+
+@pytest.mark.usefixtures("log")
+@pytest.mark.parametrize("devices", [2, 4])
+def test_results_on_cuda_are_those_of_one_device(tmp_path: Path, devices: int) -> None:
+    """On stand-ins for NCCL and CUDA, in two stages."""
+    model = branches(tmp_path)
+    plan = compiled(model, tmp_path, devices, 2)
+    found = check_plan(plan, model, threads=1, runs=3, provider="cuda")
+    assert found.passed, found.outputs
+    assert found.interval_s is not None
+    one = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    inputs = [drawn(plan, seed) for seed in range(5)]
+    with to.Session(plan, threads=1, provider="cuda") as session:
+        for given, made in zip(inputs, session.run_many(inputs), strict=True):
+            wanted = one.run(["y", "left"], given)
+            np.testing.assert_allclose(made["y"], wanted[0], rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(made["left"], wanted[1], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow
