@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from graphs.megatron_layer import LAYER, MegatronLayer
 from sections import print_comparison
 
-from accuracy.gpu_plans import families, fastest_plan, steps_of
+from accuracy.gpu_plans import families, fastest_plan, separate_attention, steps_of
 from accuracy.step_time import errors_of, rank_correlation
 from tensoropt.compiler.api.model import Model
 from tensoropt.compiler.api.training import Training, step_of
@@ -134,8 +134,8 @@ def host_limited(rows: Sequence[Measured]) -> set[Measured]:
 
 @cache
 def _graph(model: str, batch: int) -> Graph:
-    """Return the training step of a layer, without recomputation."""
-    with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
+    """Return the training step of a layer, without recomputation and fused attention."""
+    with separate_attention(), tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
         path = LAYERS[model](batch).build("layer").save(Path(folder))
         step = step_of(Training(loss="mse:y,labels", recompute="none"), Request(devices=1))
         (graph,) = Model(path, {}).program(step).graphs.values()
