@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 
 from tensoropt.runtime.support.flags import Parser
 
-__all__ = ["print_section", "write_section"]
+__all__ = ["print_comparison", "print_section", "write_section"]
 
 _DOCUMENT = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 
@@ -28,10 +29,22 @@ def write_section(name: str, text: str, document: Path = _DOCUMENT) -> None:
 
 def print_section(description: str | None, name: str, text: str, table: Callable[[], str]) -> None:
     """Run a command that prints a table and, with --write, writes it below ``text``."""
+    _print_section(Parser(description=description), name, text, lambda _: table())
+
+
+def print_comparison(
+    description: str | None, measured: str, name: str, text: str, table: Callable[[Path], str]
+) -> None:
+    """Run a command as `print_section`, with a file as argument, which is ``measured``."""
     parser = Parser(description=description)
+    parser.add_argument("measured", type=Path, help=measured)
+    _print_section(parser, name, text, lambda given: table(given.measured))
+
+
+def _print_section(parser: Parser, name: str, text: str, table: Callable[[Namespace], str]) -> None:
     parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md too")
-    arguments = parser.parse()
-    rows = table()
+    given = parser.parse()
+    rows = table(given)
     print(rows)
-    if arguments.write:
-        write_section(name, text + rows)
+    if given.write:
+        write_section(name, f"{text}\n{rows}")

@@ -23,6 +23,7 @@ __all__ = [
     "element_of",
     "element_of_array",
     "element_text",
+    "items_text",
     "to_dense",
     "type_bytes",
 ]
@@ -127,6 +128,11 @@ def element_of(key: int | str) -> Element | None:
 def element_of_array(array: Array) -> Element:
     """Return the element type of a numpy array (``object`` and text are STRING)."""
     return _BY_NUMPY["object" if array.dtype.kind in "OSU" else array.dtype.name]
+
+
+def items_text(name: str) -> str:
+    """Return the elements of the type with numpy's ``name`` in words: ``strings``, ``int64``."""
+    return {"object": "strings", "bool": "booleans"}.get(name, name)
 
 
 def type_bytes(type_: ir.Type) -> int:

@@ -9,7 +9,6 @@ is the geometric mean of the times of two numbers of GPUs.
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 from collections import defaultdict
@@ -19,10 +18,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from sections import write_section
+from sections import print_comparison
 
 from accuracy.gpu_serving import Published, read_rows, served_s
-from tensoropt.runtime.support.flags import Parser, run_command
+from tensoropt.runtime.support.flags import run_command
 
 __all__ = ["fewest", "limits"]
 
@@ -47,6 +46,10 @@ def fewest(times_s: Mapping[int, float], limit_s: float) -> int | None:
     return min((ranks for ranks, time_s in times_s.items() if time_s <= limit_s), default=None)
 
 
+def _text(path: Path) -> str:
+    return "\n".join(_table(read_rows(path, math.inf)))
+
+
 def _table(rows: Sequence[Published]) -> Iterator[str]:
     measured, predicted = (defaultdict[tuple[int, int, int], dict[int, float]](dict) for _ in "mp")
     for row in rows:
@@ -67,16 +70,6 @@ def _table(rows: Sequence[Published]) -> Iterator[str]:
     yield f"| all | {fewer + same + more} | {fewer} | {same} | {more} |"
 
 
-def main() -> None:
-    parser = Parser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("measured", type=Path, help="gpu_serving.csv, of AIConfigurator")
-    parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md too")
-    given = parser.parse()
-    text = "\n".join(_table(read_rows(given.measured, math.inf)))
-    print(text)
-    if given.write:
-        write_section("gpu_degrees", f"{_TEXT}\n{text}")
-
-
 if __name__ == "__main__":
-    sys.exit(run_command(main))
+    what = "gpu_serving.csv, of AIConfigurator"
+    sys.exit(run_command(lambda: print_comparison(__doc__, what, "gpu_degrees", _TEXT, _text)))

@@ -12,7 +12,6 @@ twice the micro-batch took less than 1.5 times as long; the errors are given wit
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import sys
@@ -26,9 +25,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from graphs.megatron_layer import LAYER, MegatronLayer
-from sections import write_section
+from sections import print_comparison
 
-from accuracy.gpu_plans import families, fastest_plan, steps_of
+from accuracy.gpu_plans import families, fastest_plan, separate_attention, steps_of
 from accuracy.step_time import errors_of, rank_correlation
 from tensoropt.compiler.api.model import Model
 from tensoropt.compiler.api.training import Training, step_of
@@ -40,7 +39,7 @@ from tensoropt.compiler.program.graph import Graph, Op
 from tensoropt.compiler.program.timeline import Step
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.training.alternatives import INFERENCE
-from tensoropt.runtime.support.flags import Parser, run_command
+from tensoropt.runtime.support.flags import run_command
 
 __all__ = ["Row", "host_limited", "rows_of"]
 
@@ -135,8 +134,8 @@ def host_limited(rows: Sequence[Measured]) -> set[Measured]:
 
 @cache
 def _graph(model: str, batch: int) -> Graph:
-    """Return the training step of a layer, without recomputation."""
-    with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
+    """Return the training step of a layer, without recomputation and fused attention."""
+    with separate_attention(), tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
         path = LAYERS[model](batch).build("layer").save(Path(folder))
         step = step_of(Training(loss="mse:y,labels", recompute="none"), Request(devices=1))
         (graph,) = Model(path, {}).program(step).graphs.values()
@@ -277,7 +276,8 @@ def _memory(published: Mapping[str, Any]) -> Iterator[str]:
             yield f"| {model} | {ranks} | {sizes} | {own / measured:.2f} |"
 
 
-def _text(published: Mapping[str, Any]) -> str:
+def _text(path: Path) -> str:
+    published = json.loads(path.read_text(encoding="utf-8"))
     rows = _compare(published)
     parts = (
         (_GOALS, _summary(rows)),
@@ -291,16 +291,6 @@ def _text(published: Mapping[str, Any]) -> str:
     return "\n\n".join(f"{title}\n\n" + "\n".join(lines) for title, lines in parts)
 
 
-def main() -> None:
-    parser = Parser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("measured", type=Path, help="gpu_training.json, extracted from Sailor")
-    parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md too")
-    given = parser.parse()
-    text = _text(json.loads(given.measured.read_text(encoding="utf-8")))
-    print(text)
-    if given.write:
-        write_section("gpu_layers", f"{_TEXT}\n{text}")
-
-
 if __name__ == "__main__":
-    sys.exit(run_command(main))
+    what = "gpu_training.json, extracted from Sailor"
+    sys.exit(run_command(lambda: print_comparison(__doc__, what, "gpu_layers", _TEXT, _text)))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from unittest import mock
 
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.program.evaluate import evaluator_of
@@ -12,9 +14,15 @@ from tensoropt.compiler.program.timeline import Step, timeline_of
 from tensoropt.compiler.search.engine.ft import solve_min_time
 from tensoropt.compiler.search.frontier.search import FrontierPoint, frontier_point
 from tensoropt.compiler.search.problem.training_tables import mesh_tables
+from tensoropt.passes import block_attention
 from tensoropt.runtime.layout.mesh import Mesh
 
-__all__ = ["families", "fastest_plan", "steps_of"]
+__all__ = ["families", "fastest_plan", "separate_attention", "steps_of"]
+
+
+def separate_attention() -> AbstractContextManager[object]:
+    """Return a context in which long attention stays separate operators."""
+    return mock.patch.object(block_attention, "_attention_of", return_value=None)
 
 
 def fastest_plan(graph: Graph, ranks: int, device: Device) -> FrontierPoint:

@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
 import torch
 import transformers
+from megatron.exports import created
 from torch_models.steps import train
 from train_runs import difference, run_plan
 
@@ -72,18 +73,11 @@ class _Scores(torch.nn.Module):
         return scores
 
 
-def created(name: str) -> _Scores:
-    """Return a model with random weights, with the experts that exporters can write."""
+def built(name: str) -> _Scores:
+    """Return a model with random weights."""
     prefix, sizes = MODELS[name]
-    torch.manual_seed(7)
     config = getattr(transformers, f"{prefix}Config")(**sizes)
-    config._attn_implementation, config._experts_implementation = "eager", "batched_mm"
-    model = _Scores(getattr(transformers, f"{prefix}ForCausalLM")(config)).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() == 1:  # the exporter drops zeros and shares ones
-                parameter.add_(0.1 * torch.randn_like(parameter))
-    return model
+    return _Scores(created(f"{prefix}ForCausalLM", config)).eval()
 
 
 def exported(model: _Scores, path: Path) -> Path:
@@ -112,7 +106,7 @@ def mixtures(path: Path) -> list[str]:
 
 def compare(name: str, steps: int, folder: Path, say: Callable[[str], None]) -> bool:
     """Train a model by each plan; return whether all losses are PyTorch's."""
-    model, arrays = created(name), samples()
+    model, arrays = built(name), samples()
     path, data = exported(model, folder / "model.onnx"), folder / "data.npz"
     np.savez(data, **arrays)  # type: ignore[arg-type]
     wanted = train(model, arrays, _BATCH, steps, "adam", _RATE)

@@ -14,7 +14,7 @@ from training_data import batch_size, draw
 
 from gpu.commands import tensoropt_run
 from gpu.failure import RunError
-from gpu.models import write_plan, write_training_plan
+from gpu.models import MICRO_BATCHES, write_plan, write_training_plan
 from gpu.setting import Part, Setting, table
 
 __all__ = ["inference", "training"]
@@ -58,7 +58,7 @@ def _cases(setting: Setting) -> Iterator[tuple[str, str, int]]:
 
 def _compared(setting: Setting, name: str, dtype: str, ranks: int) -> list[Row]:
     model = setting.zoo.path(name, dtype)
-    ways = ["leanest"] if ranks == 1 else ["leanest", "expert"]
+    ways = ["leanest"] if ranks == 1 else ["leanest", "expert", "staged"]
     plans = [write_plan(model, ranks, way, setting.device, setting.folder) for way in ways]
     report = tensoropt_run(*plans, "--check", model, *setting.where, *_LIMIT)
     held = report.get("plans", [report])
@@ -80,19 +80,19 @@ def training(setting: Setting) -> Part:
     model = SPEED_TRAINED["gpt2-5M"] if setting.zoo.size == "full" else None
     path = _trained_model(setting, model)
     data = setting.folder / "training.npz"
-    np.savez(data, **draw(path, batch_size(path)))
+    np.savez(data, **draw(path, MICRO_BATCHES * batch_size(path)))
     rows, failures = list[Row](), list[str]()
     for precision in setting.precisions:
         try:
             found = _trained(setting, path, data, precision)
         except RunError as error:
-            found = [[precision, "-", "-", "-", "-", str(error)]]
+            found = [[precision, *"-----", str(error)]]
         for row in found:
             setting.say(f"training in {_line(row)}")
         failures += [f"training in {_line(row)}" for row in found if row[-1] != "agrees"]
         rows += found
-    head = ["precision", "ranks", "first loss", f"loss of step {_STEPS}", "largest difference", ""]
-    return Part(table(head, rows), failures)
+    losses = ["first loss", f"loss of step {_STEPS}", "largest difference", ""]
+    return Part(table(["precision", "ranks", "plan", *losses], rows), failures)
 
 
 def _trained_model(setting: Setting, model: Any) -> Path:
@@ -105,17 +105,21 @@ def _trained_model(setting: Setting, model: Any) -> Path:
 
 
 def _trained(setting: Setting, path: Path, data: Path, precision: str) -> list[Row]:
-    curves = {n: _losses(setting, path, data, precision, n) for n in (1, *setting.ranks)}
+    cases = [(n, "leanest") for n in (1, *setting.ranks)]
+    if precision == "float32":
+        cases += [(n, "staged") for n in setting.ranks]
+    curves = {case: _losses(setting, path, data, precision, *case) for case in cases}
     rounded = "float16" if precision == "float32" and not setting.host else precision
+    alone = curves[cases[0]]
     return [
         [
             precision,
-            n,
+            *case,
             f"{curve[0]:.6g}",
             f"{curve[-1]:.6g}",
-            *_judged(curve, curves[1], _TOLERANCES[rounded]),
+            *_judged(curve, alone, _TOLERANCES[rounded]),
         ]
-        for n, curve in curves.items()
+        for case, curve in curves.items()
     ]
 
 
@@ -124,8 +128,10 @@ def _judged(curve: list[float], alone: list[float], tolerance: float) -> tuple[s
     return f"{found:.2g}", "agrees" if found <= tolerance else "differs"
 
 
-def _losses(setting: Setting, path: Path, data: Path, precision: str, ranks: int) -> list[float]:
-    plan = write_training_plan(path, ranks, precision, setting.device, setting.folder)
+def _losses(
+    setting: Setting, path: Path, data: Path, precision: str, ranks: int, way: str
+) -> list[float]:
+    plan = write_training_plan(path, ranks, way, precision, setting.device, setting.folder)
     log = plan.with_suffix(".jsonl")
     log.unlink(missing_ok=True)
     flags = ["--data", data, "--steps", str(_STEPS), "--learning-rate", "1e-3", "--log", log]

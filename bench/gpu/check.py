@@ -4,12 +4,12 @@
     python bench/gpu/check.py --only agree,latency   some of its parts
     python bench/gpu/check.py --write                the report into docs/benchmarks.md too
 
-Parts: ``agree``: plans on 1, 2 and 4 ranks have the outputs of one device, and training the same
-losses; ``segments``: a step with collectives in the graph and cut at them; ``latency``: a
-collective in a graph and called in a loop; ``profile``: predicted and measured time and memory;
-``graphs``: steps with and without CUDA graphs; ``switches``: a job that changes its number of
-devices. Ranks share a GPU if there are fewer. A part that fails is reported at the end, with exit
-status 1. If nothing can be checked, the status is 0.
+Parts: ``agree``: plans on 1, 2 and 4 ranks, also in stages, have the outputs of one device, and
+training the same losses; ``segments``: a step with collectives in the graph and cut at them;
+``latency``: a collective in a graph and called in a loop; ``profile``: predicted and measured time
+and memory; ``graphs``: steps with and without CUDA graphs; ``switches``: a job that changes its
+number of devices. Ranks share a GPU if there are fewer. A part that fails is reported at the end,
+with exit status 1. If nothing can be checked, the status is 0.
 
 ``--tiny`` uses very small models. To test the check itself, ``--provider cpu`` runs all of it
 without a GPU, and ``--stand-in FOLDER`` runs the GPU code on the stand-ins for NCCL and CUDA in

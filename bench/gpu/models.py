@@ -18,9 +18,12 @@ from zoo import provide
 
 from gpu.commands import tensoropt_opt
 
-__all__ = ["SIZES", "Zoo", "write_plan", "write_training_plan"]
+__all__ = ["MICRO_BATCHES", "SIZES", "Zoo", "write_plan", "write_training_plan"]
 
 _BRIEFLY = ("--search-time", "2")  # the check needs different plans, not the best ones
+_TWO_STAGES = ("--stages", "2")
+MICRO_BATCHES = 4
+"""The micro-batches of a training step."""
 # GPT-2 (Radford et al., 2019), the smallest; a LLaMA with about as many weights.
 _TEXT = {"sequence": 128, "batch": 4, "dtype": "float32"}
 _GPT2 = Gpt(layers=12, width=768, heads=12, vocabulary=50257, **_TEXT)  # type: ignore[arg-type]
@@ -75,7 +78,10 @@ class Zoo:
 
 
 def write_plan(model: Path, ranks: int, way: str, device: str, folder: Path) -> Path:
-    """Return the ``fastest``, ``leanest`` or ``expert`` plan in ``folder``; write it once."""
+    """Return the ``fastest``, ``leanest``, ``expert`` or ``staged`` plan in ``folder``.
+
+    A staged plan has two stages. A plan is written once.
+    """
     folder.mkdir(exist_ok=True)
     plan = folder / f"{model.parent.name}-{model.stem}-{ranks}-{way}"
     if plan.is_dir():
@@ -84,15 +90,24 @@ def write_plan(model: Path, ranks: int, way: str, device: str, folder: Path) -> 
         "fastest": ["--pick", "fastest", *_BRIEFLY],
         "leanest": ["--pick", "leanest", *_BRIEFLY],
         "expert": ["--search", "expert"],
+        "staged": ["--search", "expert", "--objective", "throughput", *_TWO_STAGES],
     }[way]
     tensoropt_opt(model, "--devices", str(ranks), "--device", device, *flags, "-o", plan)
     return plan
 
 
-def write_training_plan(model: Path, ranks: int, precision: str, device: str, folder: Path) -> Path:
-    """Write the leanest plan that trains ``model`` with AdamW without recomputation."""
-    plan = folder / f"train-{model.stem}-{ranks}-{precision}"
+def write_training_plan(
+    model: Path, ranks: int, way: str, precision: str, device: str, folder: Path
+) -> Path:
+    """Write the leanest plan that trains ``model`` with AdamW without recomputation.
+
+    A ``staged`` plan has two stages, and its schedule has tasks for the gradients of weights.
+    Gradients are summed over :data:`MICRO_BATCHES`.
+    """
+    plan = folder / f"train-{model.stem}-{ranks}-{way}-{precision}"
     how = ["--loss", LOSS, "--precision", precision, "--recompute", "none"]
+    how += ["--micro-batches", str(MICRO_BATCHES)]
+    how += {"leanest": ["--stages", "1"], "staged": [*_TWO_STAGES, "--schedule", "zb-h1"]}[way]
     flags = ["--devices", str(ranks), "--device", device, "--pick", "leanest", *_BRIEFLY]
     tensoropt_opt(model, "--train", *how, *flags, "-o", plan)
     return plan

@@ -69,7 +69,6 @@ width of a float32 image are split over a grid of ranks, counted in the program 
 that the windows of some rank read outside its part, a lower bound for any algorithm; and the bytes
 that a rank received when the edges of all parts were gathered, along the height alone
 ([decision 61](decisions/0061-halo-exchange.md)).
-
 """
 
 

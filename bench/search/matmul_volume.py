@@ -58,7 +58,6 @@ cube's grid and is gathered (or reduced and scattered) along it. That axis must 
 some dimension, which needs another order of axes than the mesh's for one of the three
 ([decision 56](decisions/0056-axis-order-of-split-dimensions.md)). At P = 4 and 16 no grid of whole
 numbers meets the bound of a cube.
-
 """
 
 

@@ -11,7 +11,6 @@ and no layer was measured. A stage of unlike replicas takes the time of the slow
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import sys
@@ -24,12 +23,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from accuracy.step_time import errors_of, rank_correlation
 from graphs.gpt import Gpt
-from sections import write_section
+from sections import print_comparison
 
 from stages.layered import Degrees, Prediction, predict
 from stages.systems import PYTORCH_BYTES, System
 from tensoropt.compiler.cost.device import Device, Link, load_device
-from tensoropt.runtime.support.flags import Parser, run_command
+from tensoropt.runtime.support.flags import run_command
 
 __all__ = ["Run", "best_configurations", "predicted", "runs_of"]
 
@@ -194,7 +193,8 @@ def _summary(runs: Sequence[Run], found: Sequence[Prediction]) -> Iterator[str]:
         yield f"| {name} | {len(pairs)} | {time:.1%} | {rank:.3f} | {memory:.1%} |"
 
 
-def _text(runs: Sequence[Run]) -> str:
+def _text(path: Path) -> str:
+    runs = runs_of(json.loads(path.read_text(encoding="utf-8")))
     found = [predicted(run) for run in runs]
     best = [*best_configurations(runs, found)]
     hits = sum(measured == chosen for _, measured, chosen in best)
@@ -207,16 +207,6 @@ def _text(runs: Sequence[Run]) -> str:
     return "\n\n".join(parts)
 
 
-def main() -> None:
-    parser = Parser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("measured", type=Path, help="gpu_training.json, extracted from Sailor")
-    parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md too")
-    given = parser.parse()
-    text = _text(runs_of(json.loads(given.measured.read_text(encoding="utf-8"))))
-    print(text)
-    if given.write:
-        write_section("stages_clusters", f"{_TEXT}\n{text}")
-
-
 if __name__ == "__main__":
-    sys.exit(run_command(main))
+    what = "gpu_training.json, extracted from Sailor"
+    sys.exit(run_command(lambda: print_comparison(__doc__, what, "stages_clusters", _TEXT, _text)))

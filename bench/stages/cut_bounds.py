@@ -54,7 +54,6 @@ bound is the k-th part of the whole, or the least time of operations that share 
 graphs and with the time of transfers. Our cutter begins a chunk only at an operation that reads a
 parameter first; among those cuts its own are within 0.2% of the best. The second figure is for cuts
 at any operation, in program order. "-" has fewer operations with parameters than parts.
-
 """
 
 

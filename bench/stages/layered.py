@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 from accuracy.gpu_plans import fastest_plan
@@ -241,7 +242,8 @@ def predict(
     own = family or degrees.family
     places = own.place(degrees.stages, degrees.chunks)
     slowest, working_bytes = _slowest(model, system, degrees, devices, places)
-    costs = _costs(model, system, degrees, [part.costs for part in slowest], devices[0][0])
+    parts = [part.costs for part in slowest]
+    costs = _costs(model, system, degrees, parts, places, devices[0][0])
     found = execute(generate(own, degrees.stages, degrees.micro_batches, costs), costs)
     ends, sizes = [], []
     for stage in range(degrees.stages):
@@ -279,17 +281,26 @@ def _slowest(
 
 
 def _costs(
-    model: Gpt | Llama, system: System, degrees: Degrees, parts: Sequence[Costs], device: Device
+    model: Gpt | Llama,
+    system: System,
+    degrees: Degrees,
+    parts: Sequence[Costs],
+    places: Sequence[int],
+    device: Device,
 ) -> list[ChunkCost]:
-    """Return the costs of chunks in a schedule; each rank of a stage sends its part of a tensor."""
+    """Return the costs of chunks in a schedule; each rank of a stage sends its part of a tensor.
+
+    Chunks that follow each other on one stage send nothing.
+    """
     link = stage_link(device, degrees.stages, (degrees.data, degrees.tensor))
     elements = degrees.micro_batch * model.sequence * model.width / degrees.tensor
     item_bytes = 4 if system.precision == "float32" else 2
-    sent_s = link.send_s(elements * item_bytes) if degrees.stages > 1 else 0.0
-    last, found = len(parts) - 1, []
-    for number, own in enumerate(parts):
-        waits_s = sent_s * ((number > 0) + (number < last)) if system.waits_for_sends else 0.0
+    message_s = link.send_s(elements * item_bytes)
+    sent_s = [0.0 if here == there else message_s for here, there in pairwise(places)]
+    found = []
+    for own, before_s, after_s in zip(parts, [0.0, *sent_s], [*sent_s, 0.0], strict=True):
+        waits_s = before_s + after_s if system.waits_for_sends else 0.0
         times = own.forward_s + waits_s, own.backward_s + waits_s, own.weights_s
-        between_s = 0.0 if system.waits_for_sends or number == last else sent_s
+        between_s = 0.0 if system.waits_for_sends else after_s
         found.append(ChunkCost(*times, between_s, own.kept_bytes, own.weights_bytes))
     return found

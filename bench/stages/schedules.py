@@ -50,7 +50,6 @@ Its gradients are exchanged while stages compute, and are whole in float32 until
 micro-batch. The memory of PyTorch is the one fitted to
 [clusters](#pipelines-on-clusters-next-to-published-measurements). V100 is a data sheet,
 and XLA's kernels are between the two rows: some of the element-wise operators are fused.
-
 """
 
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal
-from unittest import mock
 
 import numpy as np
+from accuracy.gpu_plans import separate_attention
 
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.program.evaluate import evaluator_of
@@ -22,7 +22,6 @@ from tensoropt.compiler.program.timeline import timeline_of
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.stages.chunk_costs import NodeTimes
 from tensoropt.compiler.stages.order import Floats
-from tensoropt.passes import block_attention
 
 __all__ = ["PYTORCH_BYTES", "System", "times_of"]
 
@@ -78,9 +77,7 @@ class System:
 
     def attention_kept(self) -> AbstractContextManager[object]:
         """Return a context in which graphs have the attention of the system."""
-        if self.attention == "kernel":
-            return nullcontext()
-        return mock.patch.object(block_attention, "_attention_of", return_value=None)
+        return nullcontext() if self.attention == "kernel" else separate_attention()
 
 
 def times_of(point: FrontierPoint, system: System, device: Device, attention_s: float) -> NodeTimes:

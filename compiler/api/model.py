@@ -34,7 +34,7 @@ from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.options import Interface
 from tensoropt.compiler.training.alternatives import unite_steps
 from tensoropt.compiler.training.cut import argument_names, copy_of
-from tensoropt.compiler.training.micro_batches import numbers_of
+from tensoropt.compiler.training.micro_batches import are_several, numbers_of
 from tensoropt.compiler.training.spec import (
     check_patterns,
     check_rows,
@@ -177,7 +177,7 @@ class Model:
         Ctrl-C raises :class:`Interrupted`, with the points found so far.
         """
         given = {"devices": devices, "device": device, "memory": memory, "model": self._weights}
-        given["accumulates"] = isinstance(train, Training) and str(train.micro_batches) != "1"
+        given["accumulates"] = isinstance(train, Training) and are_several(str(train.micro_batches))
         request = make_request(given | options, Interface.PYTHON)
         return self._searched(request, train, progress)
 

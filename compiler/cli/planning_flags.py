@@ -12,6 +12,7 @@ from tensoropt.compiler.planning.request import SEARCHES, Request
 from tensoropt.compiler.planning.service import is_service
 from tensoropt.compiler.support.choices import check_known
 from tensoropt.compiler.support.options import Interface, options_of
+from tensoropt.compiler.training.micro_batches import are_several
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
 
 __all__ = ["compared_searches", "read_request", "read_step"]
@@ -33,7 +34,7 @@ def read_request(args: argparse.Namespace) -> Request:
     given["model"] = args.input if args.input.endswith(".onnx") else args.weights
     if args.objective == "profile" or is_service(args.objective):
         given["objective"] = None
-    several = args.train and args.micro_batches not in (None, "1")
+    several = args.train and are_several(args.micro_batches or "1")
     given["accumulates"] = several and not any(args.given.get(name) for name in _ONE_MESH)
     if args.target not in (None, "onnxruntime"):  # other runtimes have no overlap
         given["overlap"] = "off"

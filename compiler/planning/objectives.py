@@ -35,6 +35,7 @@ from tensoropt.compiler.search.problem.bounds import least_bytes
 from tensoropt.compiler.search.problem.problem import DoesNotFitError
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.alternatives import INFERENCE, Alternative
+from tensoropt.dialects.elements import items_text
 
 __all__ = ["Row", "compare", "fewest_devices", "frontier", "pins_cost", "profile", "search"]
 
@@ -99,11 +100,14 @@ def _check_stream(graph: Graph, request: Request) -> None:
         raise UserError(f"{schedule} is of a training step, expected {train} as well")
     if any(isinstance(node, Result) and node.takes_over is not None for node in graph.nodes):
         raise UserError(f"{name('stages')}: stages keep no caches of a decoder, {remedy}")
-    infos = (value.info for value in graph.values)
-    if any(info is not None and (None in info.shape or not info.is_movable) for info in infos):
+    infos = [value.info for value in graph.values if value.info is not None]
+    fixed = next((info.dtype for info in infos if not info.is_movable), None)
+    if fixed is not None:
+        raise UserError(f"{name('stages')}: stages take no {items_text(fixed)}, {remedy}")
+    if any(None in info.shape for info in infos):
         raise UserError(
-            f"{name('stages')}: values of stages are numbers of known sizes, {remedy}, or "
-            f"{name('dims')} for a size that the model leaves open"
+            f"{name('stages')}: values of stages have known sizes, {remedy}, or {name('dims')} "
+            "for a size that the model leaves open"
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 
 from tensoropt.compiler.support.errors import UserError
-from tensoropt.dialects.elements import Element, element_of
+from tensoropt.dialects.elements import Element, element_of, items_text
 from tensoropt.dialects.mlir import ir
 
 __all__ = [
@@ -83,8 +83,7 @@ def describe_type(kind: ir.Type) -> str:
     if not isinstance(kind, ir.RankedTensorType | ir.UnrankedTensorType):
         return f"no tensor ({kind})"
     element = element_of(str(kind.element_type))
-    name = str(kind.element_type) if element is None else element.numpy
-    items = {"object": "strings", "bool": "booleans"}.get(name, name)
+    items = items_text(str(kind.element_type) if element is None else element.numpy)
     return f"a tensor of {items}" if kind.has_rank else f"a tensor of {items} of unknown rank"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tensoropt.compiler.support.choices import whole_number
 from tensoropt.compiler.support.errors import UserError
 
-__all__ = ["AUTO", "MOST", "check_text", "is_searched", "numbers_of"]
+__all__ = ["AUTO", "MOST", "are_several", "check_text", "is_searched", "numbers_of"]
 
 AUTO = "auto"
 MOST = 2**20
@@ -15,6 +15,11 @@ _FLAG = "--micro-batches"
 def is_searched(text: str) -> bool:
     """Return whether ``text`` leaves the number to the search: `auto`, or a range such as 1..8."""
     return text == AUTO or ".." in text
+
+
+def are_several(text: str) -> bool:
+    """Return whether ``text`` names several micro-batches, or lets the search choose several."""
+    return text != "1"
 
 
 def check_text(text: str) -> None:

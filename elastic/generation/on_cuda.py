@@ -65,7 +65,9 @@ class CudaMemory:
 
     def open(self, blocks: Sequence[Block | None], plan: TrainingPlan) -> Source:
         found = [None if block is None else _OpenBlock(block, self._gpu) for block in blocks]
-        theirs = [places_of(plan, rank) for rank in range(len(found))]
+        stages = [plan.stage(rank) for rank in range(len(found))]
+        places = {stage: places_of(plan, stages.index(stage)) for stage in {*stages}}
+        theirs = [places[stage] for stage in stages]
         return _CudaSource(self._block, self._places, found, theirs)
 
     def arena(self, name: str, size: int) -> Arena:

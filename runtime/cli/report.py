@@ -102,12 +102,10 @@ def _measured_lines(result: CheckResult) -> list[str]:
 
 def _interval_line(result: CheckResult) -> str:
     """Return the line on a stream of inputs, which pass through the stages."""
-    interval_s, predicted_s = result.interval_s or 0.0, result.predicted_interval_s
-    predicted = "" if predicted_s is None else f", predicted {milliseconds(predicted_s)}"
-    return (
-        f"stream: a result every {milliseconds(interval_s)}{predicted}"
-        f"{_margin(result, 'time')}, {1 / interval_s:.4g} runs/s"
-    )
+    assert result.interval_s is not None
+    interval, rate = milliseconds(result.interval_s), f"{1 / result.interval_s:.4g} runs/s"
+    predicted = _predicted(result, result.predicted_interval_s)
+    return f"stream: a result every {interval}{predicted}, {rate}"
 
 
 def _first_lines(first: FirstDifference) -> list[str]:
@@ -165,7 +163,10 @@ class Measured(Protocol):
 
 def predicted_time(result: Measured) -> str:
     """Return the predicted time as a suffix of a measured time; empty without a prediction."""
-    time_s = result.predicted_time_s
+    return _predicted(result, result.predicted_time_s)
+
+
+def _predicted(result: Measured, time_s: float | None) -> str:
     return "" if time_s is None else f", predicted {milliseconds(time_s)}{_margin(result, 'time')}"
 
 

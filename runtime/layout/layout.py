@@ -398,13 +398,6 @@ class Layout:
             for own in itertools.product(*placed)
         )
 
-    def local_runs(self, shape: Sequence[int], mesh: Mesh, rank: int) -> list[list[slice]]:
-        """Return the runs of indices of each dimension that ``rank`` has, without padding."""
-        return [
-            self.division(dim, size, mesh).runs(mesh.linear(rank, self.axes_splitting(dim)))
-            for dim, size in enumerate(shape)
-        ]
-
     def padded_dims(self, shape: Sequence[object], mesh: Mesh) -> tuple[int, ...]:
         """Return the dimensions of a tensor of ``shape`` with padding or copies in their parts."""
         sizes = enumerate(shape)

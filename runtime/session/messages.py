@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from tensoropt.runtime.device.provider import PlacedArray
+from tensoropt.runtime.device.provider import HostArray, PlacedArray
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError
 
@@ -98,8 +98,9 @@ class Messages:
             data = np.append(data, np.array([time.monotonic()]).view(np.uint8))
         self._sent.append((self.comm.Isend(data, self._rank(stage), tag), data, sent))
 
-    def receive(self, stage: int, array: PlacedArray, tag: int, *, on_host: bool) -> None:
-        """Wait for a message, and put it into ``array``, which is ``on_host`` or on a device."""
+    def receive(self, stage: int, array: PlacedArray, tag: int) -> None:
+        """Wait for a message, and put it into ``array``, on a device through the host's memory."""
+        on_host = isinstance(array, HostArray)
         place = array.get() if on_host else np.empty(array.shape, array.dtype)
         data = place.reshape(-1).view(np.uint8)
         self.waited(lambda: self._receive(stage, data, tag))

@@ -76,7 +76,7 @@ class StageGraphs:
         inputs: Iterable[Tensor] = (),
     ) -> None:
         self.stages, self.stage, self._sessions = stages, stage, sessions
-        self.messages, self._is_on_host = messages, provider.device == "cpu"
+        self.messages = messages
         self.passed = {own.name: number for number, own in enumerate(stages.passed)}
         self._readers = Counter(name for session in sessions.values() for name in session.inputs)
         self.inputs = {t.name: t for t in inputs}
@@ -134,8 +134,7 @@ class StageGraphs:
                 array = self._make(name, micro, self._readers[name]).array
                 number = self.passed[name]
                 source = self.stages.stage_of(self.stages.passed[number].graph)
-                tag = self._tag(number, micro)
-                self.messages.receive(source, array, tag, on_host=self._is_on_host)
+                self.messages.receive(source, array, self._tag(number, micro))
         return self._values[name, micro]
 
     def _make(self, name: str, micro: int, readers: int) -> _Value:

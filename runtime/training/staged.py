@@ -111,10 +111,9 @@ class StagedStep(Step):
         for array, owner, reader, tag in shared:
             if owner == self.stage:
                 self._messages.send(reader, array, tag)
-        on_host = self.held.provider.device == "cpu"
         for array, owner, reader, tag in shared:
             if reader == self.stage:
-                self._messages.receive(owner, array, tag, on_host=on_host)
+                self._messages.receive(owner, array, tag)
         self.end_sends()
 
     def end_sends(self) -> None:

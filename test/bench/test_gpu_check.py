@@ -181,7 +181,8 @@ def test_on_the_stand_ins(
     assert said.endswith("gpu-check: 2 parts, 0 failures\n")
     report = written["gpu"]
     assert "none: stand-ins for NCCL and CUDA on host memory" in report
-    assert report.count("| agrees |") == 3 + 2  # plans; losses
+    assert report.count("| agrees |") == 4 + 3  # plans; losses
+    assert report.count("| 2 | staged |") == 2
     assert report.count("| AllReduce | 2 |") == 2
 
 

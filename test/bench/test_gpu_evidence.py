@@ -9,7 +9,7 @@ import onnxruntime as ort
 import pytest
 from accuracy.gpu_choices import Change, by_data_sheet, table
 from accuracy.gpu_degrees import fewest, limits
-from accuracy.gpu_layers import LAYERS, Measured, host_limited, rows_of
+from accuracy.gpu_layers import LAYERS, Measured, host_limited, planned, predicted_s, rows_of
 from accuracy.gpu_serving import LLAMA, Published, read_rows, speed_ups
 from graphs.served import Served
 
@@ -23,6 +23,12 @@ def test_each_pass_of_a_published_layer_is_a_row() -> None:
         Measured("OPT-350", "A100-40", 2, 4, "forward", 1.0),
         Measured("OPT-350", "A100-40", 2, 4, "backward", 2.0),
     ]
+
+
+def test_a_published_pass_is_predicted() -> None:
+    """The backward pass of OPT-350M for one text on an A100; its attention is not fused."""
+    found = predicted_s(planned("OPT-350", "A100-40", 1, 1), "backward")
+    assert found == pytest.approx(5.91e-3, rel=0.25)
 
 
 def test_the_host_limits_rows_that_hardly_grow_with_the_micro_batch() -> None:

@@ -20,7 +20,8 @@ from stages.systems import System
 from stages.updates import Update
 
 from tensoropt.compiler.cost.device import load_device
-from tensoropt.compiler.stages.chunk_costs import NodeTimes
+from tensoropt.compiler.stages.chunk_costs import Costs, NodeTimes
+from tensoropt.compiler.stages.devices import stage_link
 
 TINY = Gpt(layers=5, width=32, heads=2, vocabulary=64, sequence=8, batch=2, dtype="float32")
 PLAIN = System(
@@ -60,6 +61,20 @@ def test_what_a_system_hides_or_fuses_takes_no_more_time() -> None:
     assert predict(TINY, fused, degrees, [[H100]] * 2).pipeline_s < plain.pipeline_s
     assert predict(TINY, waits, degrees, [[H100]] * 2).pipeline_s > plain.pipeline_s
     assert plain.memory_bytes == predict(TINY, waits, degrees, [[H100]] * 2).memory_bytes
+
+
+def test_a_stage_sends_itself_nothing() -> None:
+    parts, degrees = [Costs(1.0, 1.0, 1.0)] * 4, Degrees(1, 1, 2, (1,) * 4, 2, 4)
+    for waits, free in ((False, 0.0), (True, 1.0)):
+        system = dataclasses.replace(PLAIN, waits_for_sends=waits)
+        zigzag = layered._costs(TINY, system, degrees, parts, (0, 1, 1, 0), H100)
+        alone = layered._costs(TINY, system, degrees, parts, (0, 0, 0, 0), H100)
+        sent = [own.forward_s - free if waits else own.sent_s for own in zigzag]
+        size = TINY.batch * TINY.sequence * TINY.width * 4
+        message_s = stage_link(H100, 2, (1, 1)).send_s(size)
+        wanted = [1, 1, 1, 1] if waits else [1, 0, 1, 0]
+        assert sent == pytest.approx([message_s * n for n in wanted])
+        assert {(own.forward_s, own.sent_s) for own in alone} == {(1.0, 0.0)}
 
 
 def test_shared_moments_are_a_part_and_a_gather() -> None:

@@ -33,6 +33,7 @@ def plan_of(shape: Sequence[int], layout: MeshLayout) -> SimpleNamespace:
         state=state,
         folder=Path("plan"),
         state_of=lambda rank: state,
+        stage=lambda rank: 0,
         place=lambda rank: rank,
         owners=lambda own: range(layout.mesh.size),
     )

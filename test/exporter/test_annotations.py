@@ -25,16 +25,16 @@ Edit = Callable[[onnx.ModelProto], None]
 
 @pytest.mark.parametrize("shape", [(2,), (4,), (2, 2), (4, 2), (2, 2, 2), (1, 2)])
 def test_a_layout_is_that_of_its_spec(shape: tuple[int, ...]) -> None:
-    """And each device has the slice that rank has."""
+    """And each device has the boxes that its rank has."""
     mesh = Mesh(shape)
     texts = [("R",) if extent == 1 else ("R", "S(0)", "S(1 of 2)") for extent in shape]
     for placements in itertools.product(*texts):
         layout = Layout.parse(placements)
         spec = spec_of("t", (16, 16), layout, mesh)
         assert layout_of(spec, 2, mesh) == layout
-        slices = {rank: layout.local_runs((16, 16), mesh, rank) for rank in range(mesh.size)}
+        boxes = {rank: layout.local_boxes((16, 16), mesh, rank) for rank in range(mesh.size)}
         for group in shard_devices(spec):
-            assert len({str(slices[rank]) for rank in group}) == 1
+            assert len({str(boxes[rank]) for rank in group}) == 1
 
 
 def test_devices_that_are_not_those_of_a_mesh_are_no_layout() -> None:

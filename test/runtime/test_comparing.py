@@ -260,6 +260,14 @@ def test_a_prediction_says_how_far_off_it_may_be(time, memory, ends: Sequence[st
     assert all(line.endswith(" ±?") for line in unknown)
 
 
+def test_the_line_of_a_stream() -> None:
+    timed = CheckResult("p", 2, (2,), step_times_s=(4e-3,), interval_s=2e-3)
+    lines = to_text([timed]).splitlines()
+    assert lines[-1] == "stream: a result every 2.000 ms, 500 runs/s"
+    lines = to_text([replace(timed, predicted_interval_s=1e-3)]).splitlines()
+    assert lines[-1] == "stream: a result every 2.000 ms, predicted 1.000 ms ±?, 500 runs/s"
+
+
 def test_a_name_cannot_break_the_table() -> None:
     output = OutputResult("a\nb\x1b[2J", "float32", (2,), 0.0, 0.0, passed=True)
     result = CheckResult("p", 2, (2,), (output,), passed=True)

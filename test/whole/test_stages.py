@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,6 +21,7 @@ import pytest
 from graphs.trained import LOSS, TRAINED
 from launched import BURNT_S, LIMIT_S, processor_s, rank_processes
 from onnx import TensorProto, helper, numpy_helper
+from stand_ins import calls
 from train_runs import difference, run_plan
 from training_data import batch_size, draw
 
@@ -31,6 +34,7 @@ from tensoropt.runtime.support.errors import UserError
 STEPS, RATE, TOLERANCE, MICRO_BATCHES = 8, 0.005, 1e-4, 4
 FAMILIES = ("gpipe", "1f1b", "interleaved", "zb-h1")
 WIDTHS = (32, *[48] * 7, 10)
+DEFAULT = 4  # cudaMemcpyDefault: the copies of the runtime in Python; those of collectives are not
 
 
 def perceptron(folder: Path) -> Path:
@@ -110,12 +114,14 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
     return make
 
 
-def check(case: Case, devices: int | str, stages: int, schedule: str, **asked: Any) -> None:
+def check(
+    case: Case, devices: int | str, stages: int, schedule: str, provider: str = "cpu", **asked: Any
+) -> None:
     name = f"{schedule}-{devices}-{stages}-{len(list(case.folder.iterdir()))}"
     plan = case.plan(name, devices, stages, schedule=schedule, **asked)
     assert validate(plan) == []
     step = {k: v for k, v in asked.items() if k in ("clip_norm", "precision")}
-    run = run_plan(plan, case.data, STEPS, RATE, threads=1)
+    run = run_plan(plan, case.data, STEPS, RATE, threads=1, provider=provider)
     assert difference(run.losses, case.wanted(**step)) < TOLERANCE
     held = sum(run.result.held_bytes.values())
     assert sum(run.result.predicted_bytes.values()) == pytest.approx(held, rel=0.1)
@@ -170,6 +176,44 @@ def test_every_schedule(
 )
 def test_split_layers(case: Callable[[str], Case], schedule: str, asked: dict[str, Any]) -> None:
     check(case("gpt2"), 4, 2, schedule, **asked)
+
+
+@pytest.mark.usefixtures("log")
+@pytest.mark.parametrize(
+    ("name", "devices", "schedule", "asked"),
+    [
+        ("mlp", 2, "interleaved", {}),
+        ("gpt2", 2, "zb-h1", {}),
+        ("gpt2", 4, "1f1b", {"clip_norm": 0.5, "pick": "leanest"}),
+    ],
+)
+def test_every_loss_on_cuda_is_that_of_one_device(
+    case: Callable[[str], Case], name: str, devices: int, schedule: str, asked: dict[str, Any]
+) -> None:
+    """On stand-ins for NCCL and CUDA, in two stages."""
+    check(case(name), devices, 2, schedule, "cuda", **asked)
+
+
+def test_values_pass_through_the_host_once(case: Callable[[str], Case], log: Path) -> None:
+    """A device copies each value that it sends or receives, and no other value between tasks."""
+    own = case("mlp")
+    plan = own.plan("copies", 2, 2, schedule="1f1b")
+
+    def copies(steps: int) -> Counter[int]:
+        before = [len(calls(log, rank)) for rank in range(2)]
+        own.run(plan, steps, provider="cuda")
+        made = [call for rank in range(2) for call in calls(log, rank)[before[rank] :]]
+        return Counter(call["bytes"] for call in made if call.get("kind") == DEFAULT)
+
+    passed = Plan.load(plan).document["stages"]["passed"]
+    stages = {"forward0": 0, "backward0": 0, "forward1": 1, "backward1": 1}
+    sent = [v for v in passed if any(stages[v["graph"]] != stages[r] for r in v["read_by"])]
+    sizes = Counter(4 * math.prod(value["shape"]) for value in sent)
+    more = copies(4) - copies(2)
+    assert sent
+    assert {size: more[size] for size in sizes} == {
+        size: 2 * 2 * MICRO_BATCHES * count for size, count in sizes.items()
+    }
 
 
 def test_a_checkpoint_goes_on_with_any_plan(case: Callable[[str], Case], tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import odd_models
 import onnx
+import onnxruntime
 import pytest
 from graphs.residual import Residual
 from graphs.trained import TRAINED
@@ -103,6 +105,24 @@ def test_results_are_those_of_one_device(
     assert found.predicted_interval_s < (found.predicted_time_s or 0.0)
 
 
+@pytest.mark.usefixtures("log")
+@pytest.mark.parametrize("devices", [2, 4])
+def test_results_on_cuda_are_those_of_one_device(tmp_path: Path, devices: int) -> None:
+    """On stand-ins for NCCL and CUDA, in two stages."""
+    model = branches(tmp_path)
+    plan = compiled(model, tmp_path, devices, 2)
+    found = check_plan(plan, model, threads=1, runs=3, provider="cuda")
+    assert found.passed, found.outputs
+    assert found.interval_s is not None
+    one = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    inputs = [drawn(plan, seed) for seed in range(5)]
+    with to.Session(plan, threads=1, provider="cuda") as session:
+        for given, made in zip(inputs, session.run_many(inputs), strict=True):
+            wanted = one.run(["y", "left"], given)
+            np.testing.assert_allclose(made["y"], wanted[0], rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(made["left"], wanted[1], rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.slow
 def test_a_simulated_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = branches(tmp_path)
@@ -174,6 +194,20 @@ def test_refused_modes(
     said = capsys.readouterr().err
     assert message in said
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("strings", "stages: stages take no strings, expected stages 1"),
+        ("sizes_known_when_run", "stages: values of stages have known sizes, expected stages 1, "),
+    ],
+)
+def test_refused_values(tmp_path: Path, name: str, message: str) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(odd_models.MODELS[name](), path)
+    with pytest.raises(to.UserError, match=f"^{message}"):
+        compiled(path, tmp_path, 2, 2)
 
 
 def test_the_plan_shows_both_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

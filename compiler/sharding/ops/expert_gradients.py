@@ -29,6 +29,7 @@ from tensoropt.compiler.sharding.rule.routing import (
     FEATURES,
     TOKENS,
     Routes,
+    find_odds,
     find_routes,
     flat,
 )
@@ -141,7 +142,8 @@ def _steps(info: OpInfo) -> Iterator[InnerStep]:
 
 def _localize(local: LocalOp) -> list[ir.Value]:
     make = Arithmetic(local)
-    routes = find_routes(make)
+    odds = find_odds(make)
+    routes = find_routes(make, odds)
     tokens, width = shape_of(routes.experts)[0], shape_of(local.operands[0])[-1] or 0
     x, dy = (flat(make, local.operands[index], [tokens, width]) for index in (0, _DY))
     if local.strategy.joint_axes:
@@ -158,10 +160,12 @@ def _localize(local: LocalOp) -> list[ir.Value]:
     dx = flat(make, dx, local.local_result_shape())
     layers = dict(zip(_LAYERS, found.layers, strict=True))
     wanted = [own for index in _layers(local.info) if (own := layers[index]) is not None]
-    return [dx, _score_gradient(make, routes, choices), *wanted]
+    return [dx, _score_gradient(make, odds, routes, choices), *wanted]
 
 
-def _score_gradient(make: Arithmetic, routes: Routes, choices: ir.Value) -> ir.Value:
+def _score_gradient(
+    make: Arithmetic, odds: ir.Value, routes: Routes, choices: ir.Value
+) -> ir.Value:
     """Return the gradient of the scores, by the gradients of the weights of each token's choices.
 
     The selection is constant. Normalised weights are the softmax of the selected scores alone.
@@ -171,11 +175,6 @@ def _score_gradient(make: Arithmetic, routes: Routes, choices: ir.Value) -> ir.V
     total = make.reduce("ReduceSum", terms, [1])
     normal = bool(make.local.info.attribute("normalize_routing_weights", 0))
     own = make.sub(terms, make.mul(weights, total)) if normal else terms
-    axis = int_attr(1)
-    found = make.onnx(
-        "ScatterElements", [make.zeros(scores), routes.experts, own], scores.type, axis=axis
-    )
-    if normal:
-        return found
-    odds = make.onnx("Softmax", [scores], scores.type, axis=axis)
-    return make.sub(found, make.mul(odds, total))
+    places = [make.zeros(scores), routes.experts, own]
+    found = make.onnx("ScatterElements", places, scores.type, axis=int_attr(1))
+    return found if normal else make.sub(found, make.mul(odds, total))

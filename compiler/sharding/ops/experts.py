@@ -19,6 +19,7 @@ from tensoropt.compiler.sharding.rule.routing import (
     TOKENS,
     Routes,
     add_up,
+    find_odds,
     find_ones,
     find_routes,
     flat,
@@ -249,7 +250,7 @@ def _localize(local: LocalOp) -> list[ir.Value]:
     if local.pieces(EXPERTS) == 1:
         return local.clone(attributes=blocks)
     make = Arithmetic(local)
-    routes = find_routes(make)
+    routes = find_routes(make, find_odds(make))
     rows = flat(make, local.operands[0], [shape_of(routes.experts)[0], _width(local)])
     if local.strategy.joint_axes:
         exchange = Exchange(make, routes)

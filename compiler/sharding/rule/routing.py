@@ -15,6 +15,7 @@ __all__ = [
     "TOKENS",
     "Routes",
     "add_up",
+    "find_odds",
     "find_ones",
     "find_routes",
     "flat",
@@ -35,15 +36,20 @@ class Routes:
     weights: ir.Value
 
 
-def find_routes(make: Arithmetic) -> Routes:
-    """Return the selected experts of each token, and their weights."""
-    local, logits, rows = make.local, make.local.operands[1], {"axis": int_attr(1)}
-    numbers = _top_experts(make, logits)
-    weights = local.onnx("Softmax", [logits], logits.type, **rows)
+def find_odds(make: Arithmetic) -> ir.Value:
+    """Return the weights of all experts for each token, before any normalisation."""
+    local, logits = make.local, make.local.operands[1]
     if local.info.operand(14) is not None:
-        weights = local.operands[14]
-    kind = tensor_type(shape_of(numbers), element_type(weights))
-    taken = local.onnx("GatherElements", [weights, numbers], kind, **rows)
+        return local.operands[14]
+    return local.onnx("Softmax", [logits], logits.type, axis=int_attr(1))
+
+
+def find_routes(make: Arithmetic, odds: ir.Value) -> Routes:
+    """Return the selected experts of each token, and their weights among the ``odds``."""
+    local = make.local
+    numbers = _top_experts(make, local.operands[1])
+    kind = tensor_type(shape_of(numbers), element_type(odds))
+    taken = local.onnx("GatherElements", [odds, numbers], kind, axis=int_attr(1))
     if local.info.attribute("normalize_routing_weights", 0):
         taken = make.binary("Div", taken, make.reduce("ReduceSum", taken, [1]))
     return Routes(numbers, taken)

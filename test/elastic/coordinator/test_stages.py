@@ -14,8 +14,16 @@ STEPS = 600
 """Steps that are compared."""
 
 
+ON_CUDA = ("--provider", "cuda", "--share-gpus")
+"""Flags for the stand-ins for NCCL and CUDA."""
+
+
+@pytest.mark.parametrize(
+    "provider", [(), pytest.param(ON_CUDA, marks=pytest.mark.slow)], ids=["cpu", "cuda"]
+)
+@pytest.mark.usefixtures("log")
 def test_stages_come_and_go_and_a_rank_of_a_middle_one_is_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    provider: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TENSOROPT_JOBS", str(tmp_path / "jobs"))
     family, data = tmp_path / "family", tmp_path / "data.npz"
@@ -30,11 +38,12 @@ def test_stages_come_and_go_and_a_rank_of_a_middle_one_is_lost(
     np.savez(data, x=x, t=t)
     flags = ("--threads", 1, "--learning-rate", 0.001, "--shuffle", 3)
     own = ("--data", data, "--steps", 10**9, "--devices", 1, "--snapshot-every", 10)
-    job = RunningJob("staged", family, *own, *flags)
+    job = RunningJob("staged", family, *own, *flags, *provider)
     try:
         job.wait(lambda status: status.step > 20)
         client = job.client()
         switched = client.scale(4, wait=True)
+        assert switched.moved_by == ("device" if provider else "memory")
         before = job.wait(lambda status: status.step > switched.step + 20)
         assert [rank.rank for rank in before.ranks] == [0, 1, 2, 3]
         os.kill(before.ranks[2].pid, 9)
