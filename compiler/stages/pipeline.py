@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,7 +19,7 @@ from tensoropt.compiler.stages.order import order_of
 from tensoropt.runtime.stages.execution import ChunkCost, Execution, execute
 from tensoropt.runtime.stages.schedule import Schedule
 
-__all__ = ["Pipeline", "pipelines_of"]
+__all__ = ["Pipeline", "pipeline_of", "pipelines_of"]
 
 
 @dataclass(frozen=True)
@@ -128,24 +128,26 @@ def pipelines_of(devices: StageDevices, families: Sequence[str]) -> list[Pipelin
         for evenness in _evenness(name, devices.stages):
             key = tuple(devices.groups[place] for place in places), evenness
             if key not in known:
-                known[key] = _Cut.read(devices, places, evenness)
+                known[key] = _Cut.read(devices, places, cuts_of(devices, places, evenness))
             found.append(_pipeline(devices, name, known[key]))
         if FAMILIES[name].chunks == 1 and not found[-1].fits:
-            found += _within_capacity(devices, name)
+            begin = cuts_within(devices, _in_flight(devices, name))
+            found += [] if begin is None else [pipeline_of(devices, name, begin)]
     return found
 
 
-def _within_capacity(devices: StageDevices, name: str) -> Iterator[Pipeline]:
-    """Yield the pipeline of a family with chunks that fit their devices, if there is one."""
+def pipeline_of(devices: StageDevices, family: str, cuts: Sequence[int]) -> Pipeline:
+    """Return the pipeline of a family with chunks that begin at the places ``cuts``."""
+    places = FAMILIES[family].place(devices.stages, FAMILIES[family].chunks)
+    return _pipeline(devices, family, _Cut.read(devices, places, cuts))
+
+
+def _in_flight(devices: StageDevices, name: str) -> list[int]:
+    """Return the most micro-batches with activations on each stage, with a chunk per stage."""
     family, stages = FAMILIES[name], devices.stages
-    sizes = [(stage, stages, 1) for stage in range(stages)]
     batches = devices.first.tables.graph.micro_batches
-    limits = [min(batches, family.passes(*size), family.kept(*size)) for size in sizes]
-    begin = cuts_within(devices, limits)
-    if begin is not None:
-        step = devices.costs(begin, range(stages))
-        early = early_chunks(devices.group_times[0].place_s[1], begin, stages)
-        yield _pipeline(devices, name, _Cut(begin, step, early))
+    sizes = [(stage, stages, 1) for stage in range(stages)]
+    return [min(batches, family.passes(*size), family.kept(*size)) for size in sizes]
 
 
 @dataclass(frozen=True)
@@ -157,8 +159,7 @@ class _Cut:
     early_chunks: float
 
     @classmethod
-    def read(cls, devices: StageDevices, places: Sequence[int], evenness: Evenness) -> _Cut:
-        begin = cuts_of(devices, places, evenness)
+    def read(cls, devices: StageDevices, places: Sequence[int], begin: Sequence[int]) -> _Cut:
         early = early_chunks(devices.group_times[0].place_s[1], begin, devices.stages)
         return cls(begin, devices.costs(begin, places), early)
 

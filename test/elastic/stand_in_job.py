@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ from tensoropt.elastic.control import (
 
 class StandInJob:
     """A `JobControl` of 2 devices at step 5. A switch is over when `finish` is called, or at once
-    where ``switches_at_once``."""
+    where ``switches_at_once``. Each look at the status is followed by one of ``changes``."""
 
     def __init__(self, *, switches_at_once: bool = True) -> None:
         self.switches_at_once = switches_at_once
@@ -30,6 +30,7 @@ class StandInJob:
         self.failure: Exception | None = None
         self.printed = "rank 0: hello\n"
         ranks = tuple(RankStatus(rank, f"cpu:{rank}", 100 + rank, 0.08) for rank in range(2))
+        self.changes: list[Callable[[], None]] = []
         self.now = JobStatus("stand-in", "training", 5, 1000, 2, "2", 1, "families/mlp", 0.25,
             0.1, 320.0, 4, None, 1.8e9, None, ranks)  # fmt: skip
         self.log = [StepRow(step, 1.0 / step, 0.1, 2, 1) for step in range(1, 6)]
@@ -40,7 +41,10 @@ class StandInJob:
     def status(self) -> JobStatus:
         if self.failure is not None:
             raise self.failure
-        return self.now
+        found = self.now
+        if self.changes:
+            self.changes.pop(0)()
+        return found
 
     def events(self, after: int = 0) -> Sequence[Event]:
         return [event for event in self.happened if event.number > after]

@@ -10,7 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ from train_runs import difference, run_plan
 from training_data import batch_size, draw
 
 import tensoropt as to
+from tensoropt.compiler.stages.names import SCHEDULES
+from tensoropt.compiler.stages.pipeline import pipeline_of
 from tensoropt.runtime.cli.run import main
 from tensoropt.runtime.inspection.validation import validate
 from tensoropt.runtime.plan.plan import Plan
@@ -72,6 +74,7 @@ class Case:
     path: Path
     data: Path
     losses: dict[tuple[Any, ...], list[float]]
+    losses_for: dict[int, list[float]] = field(default_factory=dict)
 
     def plan(self, name: str, devices: int | str, stages: int, **asked: Any) -> Path:
         step = {key: asked.pop(key) for key in ("clip_norm", "precision") if key in asked}
@@ -86,6 +89,12 @@ class Case:
 
     def run(self, plan: Path, steps: int = STEPS, **options: Any) -> list[float]:
         return run_plan(plan, self.data, steps, RATE, threads=1, **options).losses
+
+    def wanted_for(self, steps: int) -> list[float]:
+        """Return the losses of that many steps on one device."""
+        if steps not in self.losses_for:
+            self.losses_for[steps] = self.run(self.plan(f"one-{steps}", 1, 1), steps)
+        return self.losses_for[steps]
 
     def wanted(self, **step: Any) -> list[float]:
         key = tuple(sorted(step.items()))
@@ -154,6 +163,42 @@ def test_a_schedule_decides_the_memory(case: Callable[[str], Case]) -> None:
     own = case("mlp")
     plans = {name: Plan.load(own.plan(name, 2, 2, schedule=name)) for name in ("gpipe", "1f1b")}
     assert plans["gpipe"].transient_bytes > 1.2 * plans["1f1b"].transient_bytes
+
+
+def cut_anywhere(point: to.Point, seed: int) -> to.Point:
+    """Return a point in stages with chunks that begin at random places instead."""
+    staged, rng = point.found, np.random.default_rng(seed)
+    made = staged.pipeline  # type: ignore[attr-defined]
+    starts = made.devices.group_times[0].order.starts[1:]
+    cuts = sorted(int(cut) for cut in rng.choice(starts, made.schedule.chunks - 1, replace=False))
+    own = pipeline_of(made.devices, made.family, cuts)
+    return to.Point(point._whole, replace(staged, pipeline=own))  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize(
+    ("name", "devices", "stages", "schedule"),
+    [
+        ("vit", 2, 2, "1f1b"),
+        *(
+            pytest.param(name, devices, stages, schedule, marks=pytest.mark.slow)
+            for name in ("cnn", "gpt2", "llama", "vit", "lstm")
+            for devices, stages in ((2, 2), (4, 2))
+            for schedule in SCHEDULES
+        ),
+    ],
+)
+def test_random_cuts(
+    case: Callable[[str], Case], name: str, devices: int, stages: int, schedule: str
+) -> None:
+    own = case(name)
+    train = to.Training(LOSS, "adamw", micro_batches=MICRO_BATCHES)
+    asked: Any = {"stages": stages, "schedule": schedule, "epsilon": 1.0}
+    point = to.load(own.path).frontier(devices, train=train, **asked).fastest
+    for seed in range(2):
+        plan = own.folder / f"cut-{seed}-{schedule}-{devices}"
+        cut_anywhere(point, seed).compile(plan)
+        assert validate(plan) == []
+        assert difference(own.run(plan, 50), own.wanted_for(50)) < TOLERANCE
 
 
 @pytest.mark.slow

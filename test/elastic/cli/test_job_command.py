@@ -149,8 +149,7 @@ class TestOfAJobThatRuns:
         assert json.loads(says("status", "bert", "--format", "json")) == facts_of(job.now)
 
     def test_status_is_followed(self, says: Command, job: StandInJob) -> None:
-        threading.Timer(0.3, job.take_step).start()
-        threading.Timer(1.2, job.end).start()
+        job.changes = [job.take_step, job.end]
         lines = says("status", "bert", "--follow", "--format", "json").splitlines()
         found = [(facts["step"], facts["state"]) for facts in map(json.loads, lines)]
         assert found == [(5, "training"), (6, "training"), (6, "ended")]
