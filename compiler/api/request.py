@@ -126,12 +126,9 @@ def make_request(
         if "model" in given:
             given["model"] = str(given["model"])
         request = Request(**given, interface=interface)
-        if sized and request.groups and given["devices"] not in (request.device, request.devices):
-            raise UserError(
-                f"--devices: expected no number with unlike devices, {request.device} has "
-                f"{request.devices}, got: {given['devices']}"
-            )
-        if request.mesh is not None and sized:
+        if request.groups:
+            _check_groups(request, given)
+        elif request.mesh is not None and sized:
             parse_mesh(request.mesh, int(given["devices"]))
         check_searches(given, searches or [request.search], interface)
         if request.annotations is not None:
@@ -147,6 +144,18 @@ def make_request(
             )
         _ = request.description, request.read_pins  # read the files now
     return request
+
+
+def _check_groups(request: Request, given: Mapping[str, Any]) -> None:
+    """Raise :class:`UserError` if groups of unlike devices were given with a number or a device."""
+    devices = given.get("devices", request.devices)
+    if devices not in (request.device, request.devices):
+        raise UserError(
+            f"--devices: expected no number with unlike devices, {request.device} has "
+            f"{request.devices}, got: {devices}"
+        )
+    if "device" in given and devices == request.device:
+        raise UserError(f"--device: expected none with --devices {devices}, got: {given['device']}")
 
 
 def _read_pins(

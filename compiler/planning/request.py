@@ -6,6 +6,7 @@ pass `search-strategies` and the arguments in Python derive from it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -107,7 +108,12 @@ def _devices(name: str, given: object) -> int | str:
     """Return a number of devices, or a text that names groups of them."""
     if isinstance(given, str) and names_groups(given):
         return given
-    return cast("int", whole(1, MAX_DEVICES)(name, given))
+    try:
+        return cast("int", whole(1, MAX_DEVICES)(name, given))
+    except UserError as error:
+        if not re.search("[:,]", str(given)):
+            raise
+        raise UserError(f"{error} (or groups, such as a100:4,v100:4)") from None
 
 
 AUTO = 0

@@ -41,7 +41,9 @@ def test_a_model_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert main([str(MODEL), *SHORT, *flags]) == 0
     out, err = capsys.readouterr()
     found = json.loads(out)
-    assert [line for line in err.splitlines() if not line.startswith("note: other work took ")] == []
+    assert [
+        line for line in err.splitlines() if not line.startswith("note: other work took ")
+    ] == []
     assert found["left_out"] == []
     assert {plan["ranks"] for plan in found["plans"]} == {1, 2}
     assert found["expected_error"]["time"]["samples"] == len(found["plans"])
