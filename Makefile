@@ -273,6 +273,9 @@ bench-gpu-serving: build ## Measure: served decoding steps on GPUs next to publi
 bench-gpu-degrees: build ## Measure: fewest GPUs for a time per token, predicted and published (ARGS: file)
 	$(BIN)/python bench/accuracy/gpu_degrees.py $(ARGS)
 
+bench-gpu-services: build ## Measure: fewest GPUs for a service level, next to AIConfigurator (ARGS: file, command)
+	$(BIN)/python bench/accuracy/gpu_services.py $(ARGS)
+
 bench-gpu-choices: build ## Measure: fastest plans by data sheets and by measured costs (15 minutes)
 	$(BIN)/python bench/accuracy/gpu_choices.py $(ARGS)
 

@@ -89,13 +89,13 @@ class TextModel:
         if grammar is not None:
             await _checked(self._session.check_grammar, grammar)
 
-    def text_of(self, tokens: Sequence[int]) -> str:
-        """Return the text of tokens."""
-        return self._session.text_of(tokens)
+    async def split(self, tokens: Sequence[int], text: str | None = None) -> list[str]:
+        """Return the part of each token in a text, by default the text of the tokens."""
+        return await asyncio.to_thread(self._session.split, tokens, text)
 
     def text_of_token(self, token: int) -> str:
         """Return the text of one token."""
-        return self.text_of([token])
+        return self._session.text_of([token])
 
     def room(self, tokens: Sequence[int]) -> int:
         """Return the default limit of new tokens after these."""

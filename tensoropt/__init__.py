@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tensoropt.compiler.api.scaling import Scaling
     from tensoropt.compiler.api.service import Service
     from tensoropt.compiler.api.training import Training
+    from tensoropt.compiler.planning.memory_limit import DoesNotFitError
     from tensoropt.compiler.planning.service import Deployment, ServiceLevel
     from tensoropt.runtime.api.check import check
     from tensoropt.runtime.api.plan import Plan, diff
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Deployment",
+    "DoesNotFitError",
     "Frontier",
     "Interrupted",
     "Model",
@@ -59,6 +61,7 @@ _HOMES = {
     "tensoropt.compiler.api.scaling": ("Scaling",),
     "tensoropt.compiler.api.service": ("Service",),
     "tensoropt.compiler.api.training": ("Training",),
+    "tensoropt.compiler.planning.memory_limit": ("DoesNotFitError",),
     "tensoropt.compiler.planning.service": ("Deployment", "ServiceLevel"),
     "tensoropt.runtime.api.check": ("check",),
     "tensoropt.runtime.api.plan": ("Plan", "diff"),

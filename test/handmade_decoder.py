@@ -146,11 +146,19 @@ def greedy(path, prompt, count):
 
 def continued(path, prompt, count, choose):
     """Return ``count`` tokens that ``choose`` picks by the scores and the tokens so far."""
+    score, tokens = scorer(path), list(prompt)
+    for _ in range(count):
+        tokens.append(choose(score(tokens)[-1], tokens))
+    return tokens[len(prompt) :]
+
+
+def scorer(path):
+    """Return a function from tokens to the scores after each, [tokens, vocabulary]: one device."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    tokens = list(prompt)
-    for _ in range(count):
+
+    def score(tokens):
         feeds = {"input_ids": np.array([tokens], np.int64)}
         for tensor in session.get_inputs():
             if tensor.name == "attention_mask":
@@ -161,5 +169,12 @@ def continued(path, prompt, count, choose):
                 _, shared, _, size = tensor.shape
                 dtype = np.int8 if tensor.type == "tensor(int8)" else np.float32
                 feeds[tensor.name] = np.zeros((1, shared, 0, size), dtype)
-        tokens.append(choose(session.run(["logits"], feeds)[0][0, -1], tokens))
-    return tokens[len(prompt) :]
+        return session.run(["logits"], feeds)[0][0]
+
+    return score
+
+
+def log_probabilities(path, tokens):
+    """Return the logarithms of probabilities after each token, [tokens, vocabulary]."""
+    exact = scorer(path)(list(tokens)).astype(np.float64)
+    return exact - np.log(np.exp(exact).sum(axis=-1, keepdims=True))

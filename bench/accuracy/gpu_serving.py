@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -81,13 +81,17 @@ AIConfigurator has 4.6 us for each of the 64 all-reduces of a step on 8 GPUs, te
 
 @dataclass(frozen=True)
 class Published:
-    """A published row: requests with ``isl`` tokens of prompt and ``osl`` of answer."""
+    """A published row: requests with ``isl`` tokens of prompt and ``osl`` of answer.
+
+    A token takes ``time_s``, the first one ``first_s``.
+    """
 
     isl: int
     osl: int
     batch: int
     ranks: int
     time_s: float
+    first_s: float = field(default=0.0, compare=False)
 
     @property
     def prompt_tokens(self) -> float:
@@ -115,6 +119,7 @@ def read_rows(path: Path, most_prompt_tokens: float = _MOST_PROMPT_TOKENS) -> li
                 int(float(row["batch_size"])),
                 int(float(row["tp_size"])),
                 float(row["silicon_tpot_ms"]) * 1e-3,
+                float(row["silicon_ttft_ms"]) * 1e-3,
             )
             for row in csv.DictReader(file)
         ]

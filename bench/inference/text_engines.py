@@ -4,8 +4,9 @@
 
 Reads requests from stdin, a JSON object per line with `prompt` and `count`, and answers each with
 an object: `tokens`, `first_s` (until the first token) and `rest_s`. ENGINE is `torch` (transformers
-on FOLDER/hf), `genai` (onnxruntime-genai on FOLDER), `llama` (llama.cpp on the weights of
-FOLDER/hf) or `ort` (one session on FOLDER/model.onnx, with its caches through numpy).
+on FOLDER/hf), `vllm` (vLLM for CPUs on FOLDER/hf), `genai` (onnxruntime-genai on FOLDER), `llama`
+(llama.cpp on the weights of FOLDER/hf) or `ort` (one session on FOLDER/model.onnx, with its caches
+through numpy).
 
     mpiexec -n RANKS python bench/inference/text_engines.py ranks PLAN THREADS REQUEST
 
@@ -84,6 +85,37 @@ def llama_engine(folder: Path, threads: int) -> Engine:
         made = model.generate(prompt, temp=0.0, top_k=1, repeat_penalty=1.0)
         model.reset()  # without the prefix of the last text
         yield from itertools.islice(made, count)
+
+    return run
+
+
+def vllm_engine(folder: Path, threads: int) -> Engine:
+    """Return vLLM's engine for CPUs, in this process, in float32."""
+    os.environ |= {
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
+        "VLLM_LOGGING_STREAM": "ext://sys.stderr",
+        "OMP_NUM_THREADS": str(threads),
+    }
+    from vllm import EngineArgs, LLMEngine, SamplingParams, TokensPrompt
+
+    settings = EngineArgs(
+        model=str(folder / "hf"), dtype="float32", enable_prefix_caching=False, max_num_seqs=1
+    )
+    engine, numbers = LLMEngine.from_engine_args(settings), itertools.count()
+
+    def run(prompt: list[int], count: int) -> Iterator[int]:
+        greedy = SamplingParams(
+            temperature=0.0, max_tokens=count, ignore_eos=True, detokenize=False
+        )
+        engine.add_request(str(next(numbers)), TokensPrompt(prompt_token_ids=prompt), greedy)
+        known = 0
+        while engine.has_unfinished_requests():
+            for made in engine.step():
+                tokens = made.outputs[0].token_ids
+                yield from tokens[known:]
+                known = len(tokens)
 
     return run
 
@@ -193,6 +225,7 @@ ENGINES = {
     "torch": torch_engine,
     "genai": genai_engine,
     "llama": llama_engine,
+    "vllm": vllm_engine,
     "ort": ort_engine,
     "ranks": rank_engine,
 }

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from tensoropt.compiler.api.program import Program, Say
 from tensoropt.compiler.api.progress import reporting_to
+from tensoropt.compiler.cost.expected_error import PlanError
+from tensoropt.compiler.exporter.standard.cache_effect import Effect, read_effect
 from tensoropt.compiler.planning.memory_limit import (
+    DoesNotFitError,
     check_capacity,
     nothing_fits,
     passed_over,
@@ -32,6 +36,7 @@ from tensoropt.compiler.report.notes import (
 from tensoropt.compiler.report.splitting import splitting_notes
 from tensoropt.compiler.report.table import frontier_table
 from tensoropt.compiler.search.frontier import points as points_of
+from tensoropt.compiler.search.frontier.search import joined, unbeaten
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.units import format_bytes, format_seconds, parse_bytes
 from tensoropt.dialects.topt.keys import ANNOTATED
@@ -55,13 +60,18 @@ __all__ = ["Frontier", "Interrupted", "Point", "interrupt_with"]
 class _Whole:
     """State that all parts of a frontier share.
 
-    ``settled`` is the index of the last settled point, with its module. A plan consumes it.
+    ``settled`` is the index of the last settled point, with its module. A plan consumes it. Points
+    of several forms of a model have ``owners``: by index, the whole that found the point, and the
+    point there. ``lacking`` are notes on forms that do not fit the memory.
     """
 
     name: str
     program: Program
     report: SearchReport
     settled: tuple[int, ir.Module] | None = None
+    owners: Mapping[int, tuple[_Whole, FrontierPoint]] = field(default_factory=dict)
+    forms: Sequence[_Whole] = ()
+    lacking: tuple[str, ...] = ()
 
     @property
     def request(self) -> Request:
@@ -77,6 +87,36 @@ class _Whole:
     def pins(self) -> PinsEntry | None:
         """The pins of the search and their cost."""
         return pins_entry(self.request, self.report.pins_cost)
+
+    @classmethod
+    def of_forms(cls, forms: Sequence[_Whole]) -> _Whole:
+        """Return the whole of the points of all forms that none beats.
+
+        A point beats no point of another form with a smaller effect on the output.
+        """
+        owned = [[(form, point) for point in form.result.points] for form in forms]
+        loss = [max((own.divergence for own in form.effects.values()), default=0) for form in forms]
+        kept = []
+        for form, largest in zip(forms, loss, strict=True):
+            rivals = [own for own, less in zip(owned, loss, strict=True) if less <= largest]
+            best = unbeaten(chain(*rivals), lambda own: (own[1].time_s, own[1].process_bytes))
+            kept += [pair for pair in best if pair[0] is form]
+        kept.sort(key=lambda own: (own[1].time_s, own[1].process_bytes))
+        first, results = forms[0], [form.result for form in forms]
+        points = [replace(point, index=index) for index, (_, point) in enumerate(kept)]
+        report = replace(first.report, result=joined(results, points))
+        return cls(first.name, first.program, report, None, dict(enumerate(kept)), forms)
+
+    def owner(self, point: FrontierPoint) -> tuple[_Whole, FrontierPoint]:
+        """Return the whole that found a ``point``, and the point there."""
+        return self.owners.get(point.index, (self, point))
+
+    @property
+    def effects(self) -> dict[str, Effect]:
+        """The effects of 8-bit caches that the forms record, by model."""
+        sources = {own.name: own.program.source.weights for own in self.forms or (self,)}
+        found = [(name, read_effect(path)) for name, path in sources.items() if path is not None]
+        return {name: effect for name, effect in found if effect is not None}
 
     def settle(self, point: FrontierPoint) -> ir.Module:
         """Return the module with the strategies of ``point``."""
@@ -104,6 +144,7 @@ class Point:
     ) -> None:
         """Create a point, picked instead of the point ``passed_over`` if there is one."""
         self._whole, self.found, self._passed_over = whole, found, passed_over
+        self._form, self._own = whole.owner(found)
         self.index, self.mesh = found.index, found.mesh
         self.time_s, self.compute_s = found.time_s, found.compute_s
         self.communication_s, self.hidden_s = found.communication_s, found.hidden_s
@@ -125,7 +166,7 @@ class Point:
     def __repr__(self) -> str:
         marks = "".join(f", {mark}" for mark in self.marks)
         return (
-            f"<Point {self.index} of {self._whole.name}: mesh {points_of.mesh_name(self.mesh)}, "
+            f"<Point {self.index} of {self.model}: mesh {points_of.mesh_name(self.mesh)}, "
             f"{format_seconds(self.time_s)}, {format_bytes(self.process_bytes)}{marks}>"
         )
 
@@ -137,8 +178,8 @@ class Point:
 
     @property
     def model(self) -> str:
-        """The name of the model."""
-        return self._whole.name
+        """The name of the model, the point's own of several forms."""
+        return self._form.name
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -151,7 +192,7 @@ class Point:
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes on the point: devices without work, unlike devices, and memory limits."""
-        request, lines = self._whole.request, [*splitting_notes(_facts(self._whole), self.found)]
+        request, lines = self._whole.request, [*splitting_notes(_facts(self._form), self._own)]
         if self._passed_over is not None:
             lines.insert(0, passed_over_note(self._passed_over, self.found))
         devices = points_of.stage_devices_of(self.found)
@@ -166,10 +207,10 @@ class Point:
         from tensoropt.compiler.report.explain.explain import explain
         from tensoropt.compiler.report.explain.text import explanation_text
 
-        request = self._whole.request
-        device, error = request.description.name, self._whole.program.plan_error(request)
-        given = self.model, device, self._whole.pins, error
-        explanation = explain(self.found, self._whole.result.points, *given)
+        request = self._form.request
+        device, error = request.description.name, self._form.program.plan_error(request)
+        given = self.model, device, self._form.pins, error
+        explanation = explain(self._own, self._form.result.points, *given)
         return Shown(explanation, explanation_text(explanation))
 
     def netron(self, path: str | Path) -> tuple[int, int]:
@@ -181,12 +222,12 @@ class Point:
         from tensoropt.compiler.report.netron import write_netron
 
         self._check_whole("netron")
-        model = self._whole.program.source.weights
+        model = self._form.program.source.weights
         if model is None:
             raise UserError(
                 f"--netron {path}: expected an .onnx model, or the one with the weights of the text"
             )
-        return write_netron(self.explain().data, self.found, model, Path(path))
+        return write_netron(self.explain().data, self._own, model, Path(path))
 
     def compile(
         self, directory: str | Path, *, progress: bool | Callable[[str], None] = False
@@ -196,7 +237,7 @@ class Point:
         An existing plan is replaced. Raises :class:`UserError` for any other existing content, and
         for a point above the capacity of the device.
         """
-        program = self._whole.program
+        program = self._form.program
         program.source.check_weights(Path(directory), trains=program.trains)
         with reporting_to(progress) as say:
             self.write(Path(directory), say)
@@ -207,10 +248,10 @@ class Point:
         from tensoropt.compiler.exporter.plan.writer import check_replaceable
 
         check_replaceable(directory)
-        whole = self._whole
+        whole, form = self._whole, self._form
         check_capacity(f"point {self.index}", self.found, whole.result.points, whole.request)
-        module, whole.settled = whole.settle(self.found), None
-        whole.program.compile(module, directory, say)
+        module, form.settled = form.settle(self._own), None
+        form.program.compile(module, directory, say)
 
     def annotate(self, path: str | Path) -> tuple[int, int]:
         """Write the model with the plan as ONNX's multi-device annotations.
@@ -225,16 +266,16 @@ class Point:
         )
 
         self._check_inference("annotations")
-        model, target = self._whole.program.source.weights_for(Path(path)), Path(path)
+        model, target = self._form.program.source.weights_for(Path(path)), Path(path)
         check_annotatable(model, target)
-        return write_annotated(self._whole.settle(self.found), model, target)
+        return write_annotated(self._form.settle(self._own), model, target)
 
     def dtensor(self) -> dict[str, Any]:
         """Return the mesh and the placements of parameters, for PyTorch's DTensor."""
         from tensoropt.compiler.exporter.standard.dtensor import dtensor_document
 
         self._check_inference("dtensor")
-        return dtensor_document(self._whole.settle(self.found))
+        return dtensor_document(self._form.settle(self._own))
 
     def _check_inference(self, flag: str) -> None:
         if self.recompute is not None:
@@ -270,6 +311,33 @@ class Frontier(Sequence[Point]):
         """Return the frontier of ``found``, the points of a ``report`` that fit its request."""
         limit = None if report.request is None else report.request.limit_bytes
         return cls(_Whole(name, program, report), found, limit)
+
+    @classmethod
+    def of_forms(cls, searches: Mapping[str, Callable[[], Frontier]]) -> Frontier:
+        """Return the points of several forms of a model that no other point of any form beats.
+
+        They compare in time, memory, and the divergence that a form with 8-bit caches records. Each
+        search, by the name of the form, returns its frontier. Forms that do not fit the memory
+        are left out, with a note. Raises :class:`DoesNotFitError` if none fits.
+        """
+        frontiers, failures = list[Frontier](), dict[str, DoesNotFitError]()
+        for name, search in searches.items():
+            try:
+                frontiers.append(search())
+            except DoesNotFitError as error:
+                failures[name] = error
+        if not frontiers:
+            raise next(iter(failures.values()))
+        found = cls._of_fitting(frontiers)
+        found._whole.lacking = tuple(f"note: {name}: {why}" for name, why in failures.items())
+        return found
+
+    @classmethod
+    def _of_fitting(cls, frontiers: Sequence[Frontier]) -> Frontier:
+        if len(frontiers) == 1:
+            return frontiers[0]
+        whole = _Whole.of_forms([frontier._whole for frontier in frontiers])
+        return cls(whole, whole.result.points).limit(whole.request.memory_bytes)
 
     def __len__(self) -> int:
         return len(self._found)
@@ -355,12 +423,15 @@ class Frontier(Sequence[Point]):
         plot_frontier(self.facts(point), Path(path))
 
     def report(self, path: str | Path, point: Point | None = None) -> None:
-        """Write a page on the whole frontier and ``point`` (the fastest) into a .html file."""
+        """Write a page on the whole frontier and ``point`` (the fastest) into a .html file.
+
+        Of several forms of a model, the page is about the form of the point.
+        """
         from tensoropt.compiler.report.html.report import write_report
 
-        picked, whole = point or self.fastest, self._whole
-        facts = self.whole.facts()
-        write_report(facts, whole.result.points, picked.found, Path(path), picked.notes, whole.pins)
+        picked = point or self.fastest
+        form, own = picked._form, picked._own
+        write_report(_facts(form), form.result.points, own, Path(path), picked.notes, form.pins)
 
     @property
     def request(self) -> Request:
@@ -403,6 +474,9 @@ class Frontier(Sequence[Point]):
     @property
     def search_notes(self) -> tuple[str, ...]:
         """Notes on left-out meshes, on how to continue the search, and on the cost of pins."""
+        if self._whole.forms:
+            forms = (Frontier(form, form.result.points) for form in self._whole.forms)
+            return tuple(f"{form.model}: {line}" for form in forms for line in form.search_notes)
         shown, report = self.facts(), self._whole.report
         lines = (*omissions(shown), *endings(shown, anytime=self.request.anytime), *report.notes)
         annotated = ANNOTATED.get(self._whole.program.module.operation.attributes)
@@ -412,9 +486,19 @@ class Frontier(Sequence[Point]):
         return (*lines, pins_line(report.pins_cost)) if priced else lines
 
     @property
+    def lacking(self) -> tuple[str, ...]:
+        """Notes on the forms of the model that do not fit the memory."""
+        return self._whole.lacking
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """Notes on the search and the model, for people."""
-        lines = (*self.search_notes, *self._whole.program.notes)
+        forms = self._whole.forms or (self._whole,)
+        lines = (
+            *self.lacking,
+            *self.search_notes,
+            *(line for form in forms for line in form.program.notes),
+        )
         if not self.is_interrupted:
             return lines
         left_out = bool(self._whole.result.left_out)
@@ -455,6 +539,12 @@ def interrupt_with(name: str, program: Program, report: SearchReport) -> Keyboar
     return Interrupted(Frontier.from_report(name, program, report))
 
 
+def _error(whole: _Whole) -> PlanError | None:
+    """Return the expected error; a form that has not been measured comes first."""
+    errors = [form.program.plan_error(whole.request) for form in whole.forms or (whole,)]
+    return next((own for own in errors if own is None or not own.model_measured), errors[0])
+
+
 def _facts(whole: _Whole) -> FrontierReport:
     request, result = whole.request, whole.result
     return FrontierReport(
@@ -469,7 +559,9 @@ def _facts(whole: _Whole) -> FrontierReport:
         interrupted=result.interrupted,
         stopped=result.stopped,
         time_limit_s=result.time_limit_s,
-        error=whole.program.plan_error(request),
+        error=_error(whole),
         axes=result.axes,
         by_tables=result.by_tables,
+        forms={index: form.name for index, (form, _) in whole.owners.items()},
+        effects=whole.effects,
     )

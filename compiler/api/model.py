@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
@@ -167,19 +168,26 @@ class Model:
         *,
         memory: int | str | None = None,
         train: Training | None = None,
+        also: Sequence[Model] = (),
         progress: bool | Callable[[str], None] = False,
         **options: Unpack[SearchArguments],
     ) -> Frontier:
         """Return all plans that no other plan beats in both time and memory, sorted by time.
 
-        Plans that need more than ``memory`` are left out. Without it, plans above the capacity of
-        the device are marked, and are neither picked nor compiled. Raises :class:`UserError`.
-        Ctrl-C raises :class:`Interrupted`, with the points found so far.
+        The plans may be of several forms of the model: ``also`` are others, such as one with caches
+        of 8 bits. Plans that need more than ``memory`` are left out. Without it, plans above the
+        capacity of the device are marked, and are neither picked nor compiled. Raises
+        :class:`UserError`. Ctrl-C raises :class:`Interrupted`, with the points found so far.
         """
         given = {"devices": devices, "device": device, "memory": memory, "model": self._weights}
         given["accumulates"] = isinstance(train, Training) and are_several(str(train.micro_batches))
         request = make_request(given | options, Interface.PYTHON)
-        return self._searched(request, train, progress)
+        return Frontier.of_forms(
+            {
+                name: partial(form._searched, request, train, progress)
+                for name, form in self.forms(also).items()
+            }
+        )
 
     @documented(SearchLimits)
     def fewest_devices(
@@ -297,8 +305,19 @@ class Model:
         def sized(model: Model) -> Sized:
             return lambda sizes: model.with_sizes(sizes).program()
 
-        forms = [*map(sized, (self, *also))]
+        forms = [*map(sized, self.forms(also).values())]
         return find_deployments(self.name, forms, level, request, say)
+
+    def forms(self, also: Sequence[Model]) -> dict[str, Model]:
+        """Return this model and other forms of it, by name.
+
+        Raises :class:`UserError` for two of one name, which no report could tell apart.
+        """
+        found = {form.name: form for form in (self, *also)}
+        if len(found) <= len(also):
+            names = ", ".join(str(form.path) for form in (self, *also))
+            raise UserError(f"--also: expected files with different names, got: {names}")
+        return found
 
     def with_sizes(self, dims: Mapping[str, Sizes]) -> Model:
         """Return this model with more sizes of symbolic dimensions, itself for none."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, overload
 from tensoropt.compiler.api.program import Program, Say
 from tensoropt.compiler.api.scaling import Scaling
 from tensoropt.compiler.exporter.plan.describe import ends_of
+from tensoropt.compiler.exporter.standard.cache_effect import read_effect
 from tensoropt.compiler.planning.objectives import Row
 from tensoropt.compiler.planning.service import (
     Deployment,
@@ -127,7 +128,9 @@ def find_deployments(
     rows, device = frontier_of(plans), request.description
     is_gpu = device.host_launch_s is not None
     given = name, device.name, request.devices, level, rows, best(rows, level), is_gpu
-    return Service(ServiceReport(*given), plans)
+    models = {plans[row][0].source.path for row in rows}
+    effects = {path.name: effect for path in models if (effect := read_effect(path)) is not None}
+    return Service(ServiceReport(*given, effects), plans)
 
 
 class _Replicas:

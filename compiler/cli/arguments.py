@@ -206,7 +206,7 @@ def _add_planning(group: argparse._ArgumentGroup) -> None:
         help="read pins from a .toml file, or from the annotations of an .onnx model "
         "(repeatable)")  # fmt: skip
     add("--also", action="append", default=[], type=Path, metavar="MODEL.onnx",
-        help="with --objective service, another form of the model, such as one of --int8-caches "
+        help="another form of the model, such as one of --int8-caches, on the same frontier "
         "(repeatable)")  # fmt: skip
     add("--kubernetes", type=Path, metavar="FILE",
         help="with --objective service, write a manifest of the replicas that kubectl "

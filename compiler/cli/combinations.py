@@ -140,9 +140,15 @@ COMBINATIONS = (
     ),
     Combination([_SERVICE], "{given} needs an .onnx model, got: '{input}'", needs=[_MODEL]),
     Combination(
-        ["kubernetes", "also"],
+        ["kubernetes"],
         "{given} is about a service, expected --objective service:LEVEL",
         needs=[_SERVICE],
+    ),
+    Combination(["also"], "{given} needs an .onnx model, got: '{input}'", needs=[_MODEL]),
+    Combination(
+        ["also"],
+        "{given} is for one frontier of several models, expected no {other}",
+        excludes=["objective=devices", _PROFILE, "compare", "train", "strategies", "emit"],
     ),
     Combination(
         ["explain"], "{given}: expected --format table or json, got: csv", excludes=["format=csv"]

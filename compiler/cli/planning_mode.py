@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from tensoropt.compiler.api.frontier import Frontier, Interrupted, Point
@@ -141,19 +143,34 @@ class _Planning:
             with program.compilation.timed("compare"):
                 return _print_comparison(self.args, self.request, program, self.say)
         try:
-            frontier = self._search(program)
+            frontier = Frontier.of_forms(self._forms(program))
         except Interrupted as stopped:
             return _print_interrupted(self.args, self.request, stopped.frontier)
-        return self._write(frontier, frontier.pick(frontier.request.picked))
+        self._tell(frontier.lacking)
+        return self._write(frontier, frontier.pick(self.request.picked))
 
-    def _search(self, program: Program) -> Frontier:
-        """Run the search; notes on its frontier are printed even if it then raises."""
-        report = SearchReport(self.say, begun_s(), prices_pins=True, shows_all=True)
+    def _forms(self, program: Program) -> dict[str, Callable[[], Frontier]]:
+        """Return the search of each form of the model, by name."""
+        forms = self.model.forms([Model(path, self.model.dims) for path in self.args.also])
+        # Of several forms, an index to pick is of the points of all.
+        request = replace(self.request, pick=None) if self.args.also else self.request
+        searches = {name: partial(self._search_also, form, request) for name, form in forms.items()}
+        first = partial(self._search, self.model, program, request, begun_s())
+        return {**searches, self.model.name: first}
+
+    def _search_also(self, model: Model, request: Request) -> Frontier:
+        began_s, program = time.monotonic(), model.program(self.step, self.say)
+        self._tell(program.notes)
+        return self._search(model, program, request, began_s)
+
+    def _search(self, model: Model, program: Program, request: Request, began_s: float) -> Frontier:
+        """Run a search; notes on its frontier are printed even if it then raises."""
+        report = SearchReport(self.say, began_s, prices_pins=True, shows_all=True)
         try:
-            return self.model.search(program, self.request, report)
+            return model.search(program, request, report)
         finally:
             if report.request is not None and report.result is not None:
-                found = Frontier.from_report(self.model.name, program, report)
+                found = Frontier.from_report(model.name, program, report)
                 self._tell(found.search_notes)
 
     def _write(self, frontier: Frontier, point: Point) -> int:

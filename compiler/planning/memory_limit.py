@@ -21,6 +21,7 @@ from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.units import BYTES, format_bytes
 
 __all__ = [
+    "DoesNotFitError",
     "check_capacity",
     "fitting",
     "lacking",
@@ -33,6 +34,12 @@ __all__ = [
 ]
 
 _P = TypeVar("_P", bound=Point)
+
+
+class DoesNotFitError(UserError):
+    """No plan fits the memory limit: of ``memory``, or of the device."""
+
+    __module__ = "tensoropt"
 
 
 def points_within(points: Sequence[_P], limit_bytes: int | None) -> Sequence[_P]:
@@ -118,13 +125,13 @@ def remedy(request: Request) -> str:
 
 def nothing_fits(
     request: Request, limit_bytes: int, need: int, *, exactly: bool = True
-) -> UserError:
+) -> DoesNotFitError:
     """Return the error for a memory limit below ``need`` bytes: the leanest plan's, or a bound."""
     devices, rest = request.devices, request.rest_bytes
     expected = remedy(request)
     if rest >= limit_bytes:
         expected = f"a process takes {format_bytes(rest)} without any model, expected more memory"
-    return UserError(
+    return DoesNotFitError(
         f"{limit_name(request)}: nothing fits {format_bytes(limit_bytes)} on {devices} "
         f"device{'' if devices == 1 else 's'}, {lacking(limit_bytes, need, exactly=exactly)}; "
         f"{expected}"

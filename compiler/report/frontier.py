@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from tensoropt.compiler.cost.expected_error import PlanError
+from tensoropt.compiler.exporter.standard.cache_effect import Effect
 from tensoropt.compiler.search.frontier.points import Point
 
 __all__ = ["FrontierReport", "Left", "ScalingReport"]
@@ -45,7 +46,8 @@ class FrontierReport:
     ``axes`` is the largest number of axes of the meshes that the bound is about. With
     ``by_tables``, the bound is about cost tables, which may charge more memory than programs need.
     ``error`` is the expected error of the figures, ``None`` if the device has not been measured.
-    Plots show ``references`` next to the points.
+    Plots show ``references`` next to the points. Points of several ``forms`` of the model have the
+    name of theirs, by index. ``effects`` of 8-bit caches are by model.
     """
 
     model: str
@@ -65,6 +67,8 @@ class FrontierReport:
     axes: int | None = None
     by_tables: bool = False
     references: Sequence[Reference] = ()
+    forms: Mapping[int, str] = field(default_factory=dict)
+    effects: Mapping[str, Effect] = field(default_factory=dict)
 
     @property
     def shown(self) -> Sequence[Point]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Protocol
 
+from tensoropt.compiler.exporter.standard.cache_effect import Effect
 from tensoropt.compiler.report.frontier import FrontierReport, ScalingReport
 from tensoropt.compiler.search.frontier.points import (
     FIELDS,
@@ -24,6 +25,7 @@ from tensoropt.compiler.search.frontier.points import (
 
 __all__ = [
     "csv_text",
+    "described",
     "frontier_csv",
     "frontier_json",
     "json_text",
@@ -47,10 +49,15 @@ def frontier_json(frontier: FrontierReport) -> str:
     """Return the frontier as one JSON object, with a line end; no bound is null.
 
     ``stopped`` is null if the search was complete, else "time", "memory" or "tables". ``axes`` is
-    the number of axes up to which the bound covers all meshes, null if no mesh is missing.
+    the number of axes up to which the bound covers all meshes, null if no mesh is missing. Points
+    of several forms of a model have its name; ``effects`` of 8-bit caches are by model.
     """
     shown = {point.index for point in frontier.shown}
-    points = [row for row in describe_points(frontier.points) if row["index"] in shown]
+    points = [
+        {**row, **_form(frontier, row["index"])}
+        for row in describe_points(frontier.points)
+        if row["index"] in shown
+    ]
     time_epsilon = frontier.time_epsilon
     if time_epsilon is not None and not math.isfinite(time_epsilon):
         time_epsilon = None  # JSON has no infinity
@@ -62,8 +69,20 @@ def frontier_json(frontier: FrontierReport) -> str:
     left_out = [{"mesh": list(left.mesh), "reason": left.reason} for left in frontier.left_out]
     ended = {"interrupted": frontier.interrupted, "stopped": frontier.stopped}
     chosen = None if frontier.chosen is None else frontier.chosen.index
-    found = {"left_out": left_out, "chosen": chosen, "points": points}
+    found = {"left_out": left_out, "chosen": chosen, **described(frontier.effects)}
+    found["points"] = points
     return json_text(frontier, {**_error(frontier), **bounds, **ended, **found})
+
+
+def described(effects: Mapping[str, Effect]) -> dict[str, object]:
+    """Return the effects of 8-bit caches in the form of the JSON reports, none for none."""
+    found = {model: asdict(effect) for model, effect in effects.items()}
+    return {"effects": found} if found else {}
+
+
+def _form(frontier: FrontierReport, index: int) -> dict[str, str]:
+    """Return the column with the model of a point, if there are several."""
+    return {"model": frontier.forms[index]} if frontier.forms else {}
 
 
 def profile_json(profile: ScalingReport) -> str:
@@ -87,10 +106,17 @@ def frontier_csv(frontier: FrontierReport) -> str:
     own = {"recompute": recompute_of, "micro_batches": micro_batches_of} if trains else {}
     named = {index: " ".join(names) for index, names in marks(frontier.points).items()}
     rows = [
-        [p.index, *(of(p) for of in own.values()), *_cells(p), named.get(p.index, "")]
+        [
+            p.index,
+            *_form(frontier, p.index).values(),
+            *(of(p) for of in own.values()),
+            *_cells(p),
+            named.get(p.index, ""),
+        ]
         for p in frontier.shown
     ]
-    return csv_text(["index", *own, "mesh", *FIELDS, "marks"], rows)
+    model = ["model"] if frontier.forms else []
+    return csv_text(["index", *model, *own, "mesh", *FIELDS, "marks"], rows)
 
 
 def profile_csv(profile: ScalingReport) -> str:

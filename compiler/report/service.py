@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from tensoropt.compiler.exporter.standard.cache_effect import Effect
 from tensoropt.compiler.planning.service import Deployment, ServiceLevel
-from tensoropt.compiler.report.machine import csv_text, json_text
-from tensoropt.compiler.report.table import render
+from tensoropt.compiler.report.machine import csv_text, described, json_text
+from tensoropt.compiler.report.table import effect_lines, render
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.units import format_bytes, format_seconds
 
@@ -32,7 +33,7 @@ _PLAN = "/models/plan"
 class ServiceReport:
     """The frontier of deployments of ``model`` on up to ``devices``, and the best of them.
 
-    ``is_gpu`` if ranks are on GPUs.
+    ``is_gpu`` if ranks are on GPUs. ``effects`` of 8-bit caches are by model.
     """
 
     model: str
@@ -42,6 +43,7 @@ class ServiceReport:
     rows: Sequence[Deployment]
     best: Deployment | None
     is_gpu: bool = False
+    effects: Mapping[str, Effect] = field(default_factory=dict)
 
     def require_best(self) -> Deployment:
         """Return the best deployment; raises :class:`UserError` with the nearest times."""
@@ -67,7 +69,7 @@ def _limit(time_s: float) -> str:
 
 
 def service_table(report: ServiceReport, *, colour: bool = False) -> str:
-    """Return a row per deployment, with the best one marked."""
+    """Return a row per deployment, with the best one marked, and the effects of 8-bit caches."""
     level, several = report.level, {row.model for row in report.rows} != {report.model}
     title = (
         f"{report.model} on up to {report.devices} x {report.device}: {level.rate:g} requests per "
@@ -87,7 +89,7 @@ def service_table(report: ServiceReport, *, colour: bool = False) -> str:
         ]
         for row in report.rows
     ]
-    return render(title, header, rows, colour)
+    return f"{render(title, header, rows, colour)}{effect_lines(report.effects)}"
 
 
 def _mark(report: ServiceReport, row: Deployment) -> str:
@@ -100,7 +102,8 @@ def service_json(report: ServiceReport) -> str:
     """Return the deployments as one JSON object, with a line end; a limit may be null."""
     limits = {name: None if value == math.inf else value for name, value in _level(report)}
     rows = [_row(report, row) for row in report.rows]
-    return json_text(report, {"level": limits, "deployments": rows})
+    found = {"level": limits, "deployments": rows, **described(report.effects)}
+    return json_text(report, found)
 
 
 def service_csv(report: ServiceReport) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+from tensoropt.compiler.exporter.standard.cache_effect import Effect
 from tensoropt.compiler.report.expected import expected_line
 from tensoropt.compiler.report.frontier import FrontierReport, ScalingReport
 from tensoropt.compiler.report.memory import beside_bytes
@@ -23,7 +24,15 @@ from tensoropt.compiler.search.frontier.points import (
 )
 from tensoropt.compiler.support.units import format_bytes, format_seconds
 
-__all__ = ["counted", "frontier_rows", "frontier_table", "profile_rows", "profile_table", "render"]
+__all__ = [
+    "counted",
+    "effect_lines",
+    "frontier_rows",
+    "frontier_table",
+    "profile_rows",
+    "profile_table",
+    "render",
+]
 
 _FIGURES = ("time", "compute", "communication", "memory", "static", "transient")
 _TIMES = 3
@@ -39,8 +48,14 @@ _BESIDE = "beside"
 
 
 def frontier_table(frontier: FrontierReport, *, colour: bool = False) -> str:
-    """Return a row per point with its marks, and the expected error."""
-    return f"{render(*frontier_rows(frontier), colour)}{_expected(frontier)}"
+    """Return a row per point with its marks, effects of 8-bit caches, and the expected error."""
+    effects = effect_lines(frontier.effects)
+    return f"{render(*frontier_rows(frontier), colour)}{effects}{_expected(frontier)}"
+
+
+def effect_lines(effects: Mapping[str, Effect]) -> str:
+    """Return a line on the 8-bit caches of each model that has some."""
+    return "".join(f"{model}: {effect}\n" for model, effect in effects.items())
 
 
 _WAYS: Mapping[str, Callable[[Point], object]] = {
@@ -61,6 +76,8 @@ def frontier_rows(frontier: FrontierReport) -> tuple[str, list[str], list[list[s
         for name, of in _WAYS.items()
         if len(ways[name]) > 1 or (name == "stages" and ways[name] != {1})
     }
+    if frontier.forms:
+        own = {"model": lambda point: frontier.forms[point.index], **own}
     figures = _figures(frontier.shown)
     rows = [
         [

@@ -55,7 +55,7 @@ class Interface(Enum):
             if flag is None or self is Interface.COMMAND:
                 raise
             name = self.name_of(flag[1].replace("-", "_"))
-            raise UserError(name + str(error).removeprefix(flag[0])) from None
+            raise type(error)(name + str(error).removeprefix(flag[0])) from None
 
 
 Reader = Callable[[str, object], object]

@@ -28,7 +28,8 @@ class Piece:
 
     ``text`` is the new final text; it may be empty, because a character may take several tokens.
     ``finish`` is set on the last piece: "stop" at a stop text or an end token, "length" at the
-    limit. ``likely`` has the logarithms of probabilities, if they were requested.
+    limit. ``likely`` has the logarithms of probabilities, if they were requested, and ``prompt`` of
+    the first piece has them for each token of the prompt except its first, if requested.
     """
 
     number: int
@@ -36,6 +37,7 @@ class Piece:
     text: str
     finish: str | None = None
     likely: Likely | None = None
+    prompt: Sequence[Likely] = ()
 
 
 Deliver = Callable[[Piece | BaseException | None], None]
@@ -46,7 +48,8 @@ Deliver = Callable[[Piece | BaseException | None], None]
 class Writer:
     """Creates the pieces of the continuation of prompt ``number``, at most ``limit`` tokens.
 
-    ``tokens`` is the number of tokens of the prompt and its continuation.
+    ``tokens`` is the number of tokens of the prompt and its continuation. ``prompt`` is passed on
+    with the first piece.
     """
 
     number: int
@@ -55,6 +58,7 @@ class Writer:
     until: StopTexts
     end: Sequence[int]
     tokens: int = 0
+    prompt: list[Likely] = field(default_factory=list)
 
     def add(self, token: int, likely: Likely | None = None) -> Piece:
         """Return the piece of the next token."""
@@ -65,7 +69,8 @@ class Writer:
         finish = "stop" if ends or self.until.found else "length" if not self.limit else None
         if finish is not None and not self.until.found:
             text += self.until.rest()
-        return Piece(self.number, token, text, finish, likely)
+        prompt, self.prompt = self.prompt, []
+        return Piece(self.number, token, text, finish, likely, prompt)
 
 
 @dataclass(eq=False)
@@ -201,12 +206,15 @@ class Engine:
                 request = self._texts.get(key)
                 if request is None:  # dropped
                     continue
+                writer = request.writers[key]
+                if token is None and likely is not None:
+                    writer.prompt.append(likely)
+                    continue
                 if token is None:
                     self._admitted.add(key)
                     if request.waited_s is None:
                         request.waited_s = perf_counter() - request.submitted_s
                     continue
-                writer = request.writers[key]
             if token == NO_TOKEN:
                 self.cancel(request)
                 request.deliver(UserError("grammar: no token of the model can continue the text"))

@@ -34,7 +34,13 @@ class Part:
 
     @property
     def asked(self) -> int:
-        """Number of last tokens that a choice may follow; 0 if more of the text is left to read."""
+        """Number of last tokens with wanted scores.
+
+        A choice may follow them, unless more of the text is left to read; in a prompt with wanted
+        probabilities they are all tokens.
+        """
+        if self.text.is_scored:
+            return self.size
         return 0 if self.count < self.text.left else 1 + len(self.proposed)
 
     @property
@@ -53,11 +59,12 @@ def longest_part(texts: Sequence[Text], speculate: int, most: int | None) -> int
     return max(1 + speculate, left if most is None else min(left, most))
 
 
-def share_step(texts: Sequence[Text], speculate: int, most: int | None) -> list[Part]:
+def share_step(texts: Sequence[Text], speculate: int, most: int | None, scored: int) -> list[Part]:
     """Return the parts of a step of ``texts``, which has ``most`` tokens; None sets no limit.
 
     Texts with one token left come first, with up to ``speculate`` proposed tokens each. Prompts
-    share the rest in the order of the texts, at least one token.
+    share the rest in the order of the texts, at least one token; those with wanted probabilities
+    have at most ``scored`` of them.
     """
     alone = {text: text.propose(speculate) for text in texts if text.left == 1}
     left = None if most is None else max(1, most - sum(1 + len(own) for own in alone.values()))
@@ -67,6 +74,9 @@ def share_step(texts: Sequence[Text], speculate: int, most: int | None) -> list[
             parts.append(Part(text, 1, alone[text]))
             continue
         count = text.left if left is None else min(text.left, left)
+        if text.is_scored:
+            count = min(count, scored)
+            scored -= count
         left = None if left is None else left - count
         parts.append(Part(text, count))
     return parts

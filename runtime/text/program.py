@@ -25,13 +25,16 @@ from tensoropt.runtime.text.steps import Caches, Steps, open_steps
 __all__ = ["LEAST_PREFIX", "REPORT_S", "Chosen", "Texts", "open_program"]
 
 Chosen = tuple[int, int | None, Likely | None]
-"""The key of a text, a token that was chosen for it, and the likeliest tokens."""
+"""The key of a text, and a `Choice` for it; without any tokens, the text was admitted."""
 
 REPORT_S = 0.005
 """Shortest interval between messages to the caller: waking it takes CPU time from a rank."""
 
 LEAST_PREFIX = 16
 """Fewest tokens that are copied from the caches of another text instead of read."""
+
+_MOST_SCORED = 512  # tokens of prompts that a step scores
+_MOST_SCORES_BYTES = 64 << 20  # their scores
 
 
 def open_program(rank: Rank) -> Texts:
@@ -50,13 +53,15 @@ class Texts:
     Ranks take steps until all texts have ended, or the caller sets the only element of the array
     ``stop``. They keep the texts that have not ended. Messages have the ``chosen`` tokens, each
     with the key of its text and the likeliest tokens, at most one message per `REPORT_S`; the
-    answer has the rest. A key without a token reports that the text was admitted. They also count
-    ``proposed`` and ``accepted`` tokens.
+    answer has the rest. A key alone reports that the text was admitted, and likeliest tokens
+    without a chosen one are in the place of the prompt's next token. They also count ``proposed``
+    and ``accepted`` tokens.
 
     Options: at most ``slots`` texts are continued together, and in a step of the batch, or between
     two, at most ``step_tokens`` tokens of prompts are read, or the fewest that the plan can read.
-    None sets no limit. Of the tokens that may follow a text, up to ``speculate`` are proposed and
-    verified in one step. ``prefill`` is the folder of another plan that reads the prompts.
+    None sets no limit. Of prompts with wanted probabilities a step reads fewer tokens, because
+    their scores take memory. Of the tokens that may follow a text, up to ``speculate`` are proposed
+    and verified in one step. ``prefill`` is the folder of another plan that reads the prompts.
     ``tokenizer`` is the file that grammars need.
     """
 
@@ -77,6 +82,8 @@ class Texts:
         self._slots = self._steps.decoder.slots(options["slots"])
         self._step_tokens: int | None = options["step_tokens"]
         self._speculate: int = options["speculate"]
+        row_bytes = int(decoder.scores.shape[2]) * dtype_of(decoder.scores.dtype).itemsize
+        self._most_scored = min(_MOST_SCORED, max(1, _MOST_SCORES_BYTES // row_bytes))
         self._scores: SharedScores | None = None
         self._is_stopped = False
         self._forget()
@@ -199,7 +206,12 @@ class Texts:
         decoder = self._steps.decoder
         if text.read and decoder.padding is Padding.RIGHT and decoder.rows(1) > 1:
             return 0, []
-        steps, size = self._reading, self._reading.decoder.step_size(text.left, most)
+        steps = self._reading
+        if text.is_scored:
+            most = self._most_scored if most is None else min(most, self._most_scored)
+            if steps.decoder.scores.layout.pieces(1) > 1:  # of different tokens on each rank
+                steps = self._steps
+        size = steps.decoder.step_size(text.left, most)
         if not size:
             steps = self._steps
             size = 0 if decoder.length == 1 else decoder.step_size(text.left, most)
@@ -252,7 +264,7 @@ class Texts:
         if self._steps.packs:
             limits = self._speculate, self._step_tokens
             caches = self._rows.arrange(texts, longest_part(texts, *limits))
-            parts = share_step(texts, *limits)
+            parts = share_step(texts, *limits, self._most_scored)
         else:
             caches = self._rows.arrange(texts)
             most = self._speculate if caches.rows == 1 else 0
@@ -261,7 +273,7 @@ class Texts:
         for part, own in zip(parts, scores, strict=False):
             chosen = [*part.text.go_on(part.count, part.proposed, own)]
             self._proposed += len(part.proposed)
-            self._accepted += max(0, len(chosen) - 1)
+            self._accepted += max(0, sum(token is not None for token, _ in chosen) - 1)
             for token, likely in chosen:
                 yield part.text.key, token, likely
         if ended := {text.key for text in texts if text.has_ended}:
@@ -286,9 +298,9 @@ class Texts:
     def _gather_scores(self, steps: Steps, shape: tuple[int, int], *, is_asked: bool) -> Array:
         scores, rank = steps.decoder.scores, self._comm.rank
         width, (rows, asked) = int(scores.shape[2]), shape
-        if self._scores is None:
+        if self._scores is None or self._scores.most < rows * asked:
             most = max(self._steps.decoder.rows(count) for count in (1, self._slots))
-            most = max(most, rows) * (1 + self._speculate)
+            most = max(most * (1 + self._speculate), rows * asked)
             self._scores = SharedScores(self._comm, most, width, dtype_of(scores.dtype))
         part = steps.scores() if is_asked and steps.has_last else None
         where = scores.layout.bounds((rows, asked * scores.layout.pieces(1), width), rank)

@@ -37,6 +37,7 @@ MOST_LIKELY = 20
 _FIRST = 256  # likeliest tokens that are sorted at first
 _LEAST = -9999.0  # reported for a probability of 0, as OpenAI does: JSON has no infinity
 _PENALTY = 2.0
+_BLOCK = 256  # tokens, of a vocabulary that is searched for the likeliest
 
 
 class SamplingArguments(TypedDict, total=False):
@@ -52,6 +53,7 @@ class SamplingArguments(TypedDict, total=False):
     repetition_penalty: float
     biases: Sequence[tuple[int, float]]
     logprobs: int | None
+    prompt_logprobs: int | None
 
 
 class Constraint(Protocol):
@@ -77,7 +79,8 @@ class Sampling:
 
     Before that, scores change: ``biases`` (pairs of token and bias) are added, and penalties lower
     the scores of earlier tokens, see `Adjustment`. ``logprobs`` is the number of likeliest tokens
-    to report with each token, by the model's own scores; None reports nothing.
+    to report with each token, by the model's own scores; None reports nothing. ``prompt_logprobs``
+    is the same for the tokens of the prompt after its first.
     """
 
     temperature: float = 0.0
@@ -90,6 +93,7 @@ class Sampling:
     repetition_penalty: float = 1.0
     biases: Sequence[tuple[int, float]] = ()
     logprobs: int | None = None
+    prompt_logprobs: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < np.inf:
@@ -103,8 +107,10 @@ class Sampling:
         if self.seed < 0:
             raise UserError(f"seed: expected at least 0, got: {self.seed}")
         self._check_penalties()
-        if self.logprobs is not None and not 0 <= self.logprobs <= MOST_LIKELY:
-            raise UserError(f"logprobs: expected 0 to {MOST_LIKELY}, got: {self.logprobs}")
+        for name in ("logprobs", "prompt_logprobs"):
+            count = getattr(self, name)
+            if count is not None and not 0 <= count <= MOST_LIKELY:
+                raise UserError(f"{name}: expected 0 to {MOST_LIKELY}, got: {count}")
 
     def _check_penalties(self) -> None:
         for name in ("presence", "frequency"):
@@ -158,14 +164,17 @@ class Sampler:
 
     def likely(self, scores: Floats, token: int) -> Likely | None:
         """Return a token and the likeliest tokens with their probabilities, if they are wanted."""
-        if self._how.logprobs is None:
-            return None
-        exact = scores.astype(np.float64)
-        exact -= exact.max()
-        exact -= np.log(np.exp(exact).sum())
-        tokens = [token, *_likeliest(exact, self._how.logprobs)]
-        found = np.nan_to_num(exact[tokens], nan=_LEAST, neginf=_LEAST)
-        return [(int(n), float(value)) for n, value in zip(tokens, found, strict=True)]
+        return None if self._how.logprobs is None else _likely(scores, token, self._how.logprobs)
+
+    @property
+    def scores_prompt(self) -> bool:
+        """True if the probabilities of the prompt's tokens are wanted."""
+        return self._how.prompt_logprobs is not None
+
+    def likely_in_prompt(self, scores: Floats, token: int) -> Likely:
+        """Return a token of the prompt and the likeliest tokens in its place."""
+        assert self._how.prompt_logprobs is not None
+        return _likely(scores, token, self._how.prompt_logprobs)
 
     def _sample(self, scores: Floats) -> int:
         scaled = scores.astype(np.float64, copy=False)
@@ -195,13 +204,27 @@ class Sampler:
             count *= 8
 
 
+def _likely(scores: Floats, token: int, count: int) -> Likely:
+    """Return a token and the ``count`` likeliest tokens, with the logarithms of probabilities."""
+    shifted = scores.astype(np.float32)  # 64 bits take several times as long
+    shifted -= shifted.max()
+    total = np.log(np.exp(shifted).sum(dtype=np.float64))
+    tokens = [token, *_likeliest(shifted, count)]
+    exact = shifted[tokens].astype(np.float64) - total
+    found = np.nan_to_num(exact, nan=_LEAST, neginf=_LEAST)
+    return [(int(n), float(value)) for n, value in zip(tokens, found, strict=True)]
+
+
 def _likeliest(likely: Floats, count: int) -> Tokens:
     """Return the ``count`` likeliest tokens in order; the first of equal tokens come first."""
     if not count:
         return np.empty(0, np.intp)
     if count >= len(likely):
         return np.argsort(-likely, kind="stable")
-    least = np.partition(likely, len(likely) - count)[len(likely) - count]
+    # Of `count` blocks, each has a token that is at least as likely as the least of their maxima.
+    size = min(_BLOCK, len(likely) // count)
+    largest = np.maximum.reduceat(likely, np.arange(0, len(likely), size))
+    least = np.partition(largest, len(largest) - count)[len(largest) - count]
     tokens = np.flatnonzero(likely >= least)
     return tokens[np.argsort(-likely[tokens], kind="stable")][:count]
 

@@ -16,8 +16,11 @@ from tensoropt.runtime.text.sampling import NO_TOKEN, Likely, Sampler
 
 __all__ = ["Choice", "Schedule", "Text"]
 
-Choice = tuple[int, Likely | None]
-"""A chosen token, and the likeliest tokens if the text reports them."""
+Choice = tuple[int | None, Likely | None]
+"""A chosen token, and the likeliest tokens if the text reports them.
+
+Without a chosen token, the likeliest tokens are those in the place of the prompt's next token.
+"""
 
 
 @dataclass(eq=False)
@@ -53,6 +56,14 @@ class Text:
         self.tokens.append(token)
         return token, None if token == NO_TOKEN else self.sampler.likely(scores, token)
 
+    @property
+    def is_scored(self) -> bool:
+        """True if the next tokens to be read are of a prompt with wanted probabilities.
+
+        All of these tokens have to be read: caches of other texts have no scores.
+        """
+        return self.sampler.scores_prompt and self.read < self.prompt
+
     def propose(self, most: int) -> list[int]:
         """Return at most ``most`` tokens that may follow and precede another one."""
         return self.proposals.propose(self.tokens, min(most, self.room - len(self.tokens) - 1))
@@ -61,12 +72,16 @@ class Text:
         """Note that ``count`` tokens were read, and yield what `choose` returns after them.
 
         ``scores`` are those after the last of them, and after each ``proposed`` token. They are
-        valid up to the first proposed token that is not chosen.
+        valid up to the first proposed token that is not chosen. If the text `is_scored`, they are
+        those after every token, and the tokens of the prompt come first.
         """
+        known = self.tokens[self.read + 1 : self.read + 1 + count] if self.is_scored else []
+        for given, own in zip(known, scores, strict=False):
+            yield None, self.sampler.likely_in_prompt(own, given)
         self.read += count
         if self.left:
             return
-        for after, proposal in zip(scores, (*proposed, None), strict=True):
+        for after, proposal in zip(scores[len(known) :], (*proposed, None), strict=True):
             token, likely = self.choose(after)
             yield token, likely
             if token != proposal or self.has_ended:
@@ -133,8 +148,10 @@ class Schedule:
         """Return the text of the batch that shares the most first tokens, and their number.
 
         Only tokens in its caches count, and the last token of ``text`` does not. None if the batch
-        is empty.
+        is empty, or ``text`` has to read all tokens.
         """
+        if text.is_scored:
+            return None
         found = [(other, _shared(text.tokens[:-1], other)) for other in self.rows]
         return max(found, key=lambda pair: pair[1], default=None)
 
@@ -144,7 +161,7 @@ class Schedule:
         They are more than those of `find_prefix`, and ``least`` at least.
         """
         prompts = [row for row in self.rows if row.left > 1]
-        if not prompts:
+        if text.is_scored or not prompts:
             return False
         found = self.find_prefix(text)
         count = max(least, 1 + (0 if found is None else found[1]))

@@ -269,6 +269,15 @@ class TextSession(Closing):
             return "".join(f" {token}" for token in tokens)
         return self._vocabulary.text_of(tokens)
 
+    def split(self, tokens: Sequence[int], text: str | None = None) -> list[str]:
+        """Return the part of each token in a text, by default the text of the tokens.
+
+        The parts together are the text.
+        """
+        if self._vocabulary is None:
+            return [self.text_of([token]) for token in tokens]
+        return self._vocabulary.split(tokens, self.text_of(tokens) if text is None else text)
+
     def _texts(
         self,
         prompts: Sequence[Sequence[int]],

@@ -28,7 +28,7 @@ class SharedScores:
     """
 
     def __init__(self, comm: MPI.Comm, most: int, width: int, dtype: np.dtype[np.generic]) -> None:
-        self._comm = comm
+        self._comm, self.most = comm, most
         size = _HEAD + dtype.itemsize * most * width
         size += -size % _HEAD
         raw = np.frombuffer(_memory(comm, 2 * size), np.uint8)

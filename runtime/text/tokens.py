@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +75,17 @@ class Vocabulary:
         text = self._tokenizer.decode([*self._before, *tokens], skip_special_tokens=False)
         return text[self._start :]
 
+    def split(self, tokens: Sequence[int], text: str) -> list[str]:
+        """Return the part of each token in the ``text`` of tokens; the parts together are the text.
+
+        Tokens before the text, such as a mark of its beginning, have none.
+        """
+        stream = self.stream(skips_special=False)
+        ends = [*accumulate(len(stream.add(token)) for token in tokens)]
+        before = max(0, ends[-1] - len(text))
+        cuts = [min(max(0, end - before), len(text)) for end in ends[:-1]]
+        return [text[start:end] for start, end in pairwise([0, *cuts, len(text)])]
+
     @cached_property
     def _before(self) -> list[int]:
         """A token of plain text."""
@@ -84,19 +96,19 @@ class Vocabulary:
         """Length of the text of that token."""
         return len(self._tokenizer.decode(self._before, skip_special_tokens=False))
 
-    def stream(self) -> TextOf:
-        """Return an incremental decoder."""
-        return TextOf(self._tokenizer)
+    def stream(self, *, skips_special: bool = True) -> TextOf:
+        """Return an incremental decoder, of tokens that are not special only if it skips those."""
+        return TextOf(self._tokenizer, skips_special=skips_special)
 
 
 class TextOf:
     """Incremental decoder of tokens to text: a character may take several tokens."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, skips_special: bool) -> None:
         from tokenizers.decoders import DecodeStream
 
         self._tokenizer = tokenizer
-        self._stream: Any = DecodeStream(skip_special_tokens=True)
+        self._stream: Any = DecodeStream(skip_special_tokens=skips_special)
 
     def add(self, token: int) -> str:
         """Return the new text after the next token; it may be empty."""

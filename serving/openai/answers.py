@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 import uuid
@@ -76,12 +77,7 @@ class Answer(ABC):
         async with aclosing(self._pieces()) as pieces:
             async for piece in pieces:
                 texts[piece.number].append(piece)
-        kept = [
-            self.choice(prompt).whole(text)
-            for prompt in range(len(self._prompts))
-            for text in self._best(texts[prompt * self._tries : (prompt + 1) * self._tries])
-        ]
-        choices = [{"index": index, **choice} for index, choice in enumerate(kept)]
+        choices = await asyncio.to_thread(self._choices, texts)  # long prompts have long forms
         usage = self._usage(sum(map(len, texts)))
         return JSONResponse({**self._head(self.whole_kind), "choices": choices, "usage": usage})
 
@@ -90,6 +86,14 @@ class Answer(ABC):
         pieces = self._pieces()
         first = await anext(pieces)
         return StreamingResponse(self._events(first, pieces), media_type="text/event-stream")
+
+    def _choices(self, texts: list[list[Piece]]) -> list[dict[str, Any]]:
+        kept = [
+            self.choice(prompt).whole(text)
+            for prompt in range(len(self._prompts))
+            for text in self._best(texts[prompt * self._tries : (prompt + 1) * self._tries])
+        ]
+        return [{"index": index, **choice} for index, choice in enumerate(kept)]
 
     def _best(self, texts: list[list[Piece]]) -> list[list[Piece]]:
         if len(texts) == self._count:
@@ -117,7 +121,8 @@ class Answer(ABC):
             async with aclosing(_chained(first, pieces)) as chained:
                 async for piece in chained:
                     count += 1
-                    part = choices[piece.number].part(piece)
+                    form = choices[piece.number].part
+                    part = await asyncio.to_thread(form, piece) if piece.prompt else form(piece)
                     yield self._event([{"index": piece.number, **part}])
         except RefusedError as error:
             note(error)

@@ -27,7 +27,7 @@ class AskedCompletion(Asked):
     """A request for a completion."""
 
     prompt: str | _Tokens | list[str] | list[_Tokens]
-    max_tokens: int = Field(16, ge=1)
+    max_tokens: int = Field(16, ge=0)
     best_of: int | None = Field(None, ge=1)
     logprobs: int | None = Field(None, ge=0, le=MOST_LIKELY)
     echo: bool = False
@@ -43,10 +43,10 @@ class AskedCompletion(Asked):
         return self
 
     @model_validator(mode="after")
-    def has_logprobs_of_the_answer(self) -> Self:
-        """Refuse the probabilities of a prompt."""
-        if self.echo and self.logprobs is not None:
-            raise ValueError("logprobs: expected none with echo, as the prompt has none")
+    def has_a_text(self) -> Self:
+        """Refuse an answer without a token."""
+        if not (self.max_tokens or self.echo):
+            raise ValueError("max_tokens: expected at least 1 without echo")
         return self
 
     @classmethod
@@ -74,57 +74,88 @@ class AskedCompletion(Asked):
     def options(self, max_tokens: int) -> dict[str, Any]:
         """Return the keyword arguments of `TextSession.stream`."""
         ranked = 0 if self.best_of not in (None, self.n) else None
-        logprobs = ranked if self.logprobs is None else self.logprobs
-        return {**super().options(max_tokens), "logprobs": logprobs}
+        return {
+            **super().options(max_tokens),
+            "logprobs": ranked if self.logprobs is None else self.logprobs,
+            "prompt_logprobs": self.logprobs if self.echo else None,
+        }
 
 
 def _refused(expected: str, got: int) -> RefusedError:
     return RefusedError(Reason.INVALID, f"prompt: expected {expected}, got: {got}")
 
 
-class CompletionChoice(Choice):
-    """A completion; ``echo`` comes before its text."""
+Echo = Sequence[tuple[int, str]]
+"""The tokens of a prompt that comes before its completion, each with its part of the text."""
 
-    def __init__(self, echo: str, text_of: TextOf | None) -> None:
-        self._echo, self._text_of = echo, text_of
-        self._length = len(echo)
+
+class CompletionChoice(Choice):
+    """A completion; ``echo`` comes before its text, or without a text if it is ``alone``."""
+
+    def __init__(self, echo: Echo, text_of: TextOf | None, *, alone: bool) -> None:
+        self._echo, self._text_of, self._is_alone = echo, text_of, alone
+        self._length = 0
 
     def whole(self, pieces: Sequence[Piece]) -> dict[str, Any]:
-        text = self._echo + "".join(piece.text for piece in pieces)
-        return self._described(text, pieces, 0)
+        return self._described(pieces)
 
     def part(self, piece: Piece) -> dict[str, Any]:
-        offset, self._length = self._length, self._length + len(piece.text)
-        text, self._echo = self._echo + piece.text, ""
-        return self._described(text, [piece], offset)
+        return self._described([piece])
 
-    def _described(self, text: str, pieces: Sequence[Piece], offset: int) -> dict[str, Any]:
+    def _described(self, pieces: Sequence[Piece]) -> dict[str, Any]:
+        """Return the form of the next pieces, after the echo if it has not been described."""
+        finish = "length" if self._is_alone else pieces[-1].finish
+        pieces = [*self._echoed(pieces[0]), *(() if self._is_alone else pieces)]
+        text, offset = "".join(piece.text for piece in pieces), self._length
+        self._length += len(text)
         logprobs = self._text_of and completion_logprobs(pieces, self._text_of, offset)
-        return {"text": text, "logprobs": logprobs, "finish_reason": pieces[-1].finish}
+        return {"text": text, "logprobs": logprobs, "finish_reason": finish}
+
+    def _echoed(self, first: Piece) -> list[Piece]:
+        """Return the echo as pieces, once; the ``first`` piece has their probabilities."""
+        echo, self._echo = self._echo, ()
+        likely = (None, *first.prompt) if first.prompt else (None,) * len(echo)
+        return [
+            Piece(first.number, token, text, likely=own)
+            for (token, text), own in zip(echo, likely, strict=True)
+        ]
 
 
 class Completion(Answer):
-    """Completions in the protocol's form; ``echoes`` are the texts of the prompts, if wanted."""
+    """Completions in the protocol's form, after the ``echoes`` of the prompts."""
 
     prefix, whole_kind, part_kind = "cmpl", "text_completion", "text_completion"
 
     def __init__(
-        self, model: TextModel, prompts: Sequence[_Tokens], asked: AskedCompletion
+        self,
+        model: TextModel,
+        prompts: Sequence[_Tokens],
+        asked: AskedCompletion,
+        echoes: Sequence[Echo],
     ) -> None:
         super().__init__(
             model,
             prompts,
-            asked.options(asked.max_tokens),
+            asked.options(max(1, asked.max_tokens)),
             count=asked.n,
             best_of=asked.best_of,
             has_usage=asked.has_usage,
         )
         self._text_of = model.text_of_token if asked.logprobs is not None else None
-        given = asked.prompts() if asked.echo else [""] * len(prompts)
-        self._echoes = [p if isinstance(p, str) else model.text_of(p) for p in given]
+        # Ranks choose a token after each prompt; an echo alone leaves it out.
+        self._echoes, self._is_alone = echoes, not asked.max_tokens
 
     def choice(self, prompt: int) -> CompletionChoice:
-        return CompletionChoice(self._echoes[prompt], self._text_of)
+        return CompletionChoice(self._echoes[prompt], self._text_of, alone=self._is_alone)
+
+    def _usage(self, count: int) -> dict[str, int]:
+        return super()._usage(0 if self._is_alone else count)
+
+
+async def _echo(model: TextModel, prompt: str | _Tokens, tokens: _Tokens) -> Echo:
+    """Return the echo of a prompt, which has ``tokens``."""
+    texts = await model.split(tokens, prompt if isinstance(prompt, str) else None)
+    return [*zip(tokens, texts, strict=True)]
 
 
 def completion_routes(
@@ -143,7 +174,11 @@ def completion_routes(
             check_texts(model, len(asked.prompts()), asked.best_of or asked.n)
             await model.check_grammar(asked.grammar)
             tokens = [await model.tokens_of(prompt) for prompt in asked.prompts()]
-        return await Completion(model, tokens, asked).response(is_streamed=asked.stream)
+        echoes = [
+            await _echo(model, prompt, own) if asked.echo else ()
+            for prompt, own in zip(asked.prompts(), tokens, strict=True)
+        ]
+        return await Completion(model, tokens, asked, echoes).response(is_streamed=asked.stream)
 
     @router.post("/completions")
     async def complete(request: Request) -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
 from tensoropt.runtime.text.session import Piece
@@ -19,18 +20,21 @@ def mean_logprob(pieces: Sequence[Piece]) -> float:
 
 
 def completion_logprobs(pieces: Sequence[Piece], text_of: TextOf, offset: int) -> dict[str, Any]:
-    """Return the form of completions; ``offset`` is the place of the first token in the text."""
-    texts, tops, offsets = [], [], []
-    for piece in pieces:
-        assert piece.likely is not None
-        texts.append(text_of(piece.token))
-        # The chosen token comes last, so that it keeps its own value.
-        found = [*piece.likely[1:], piece.likely[0]]
-        tops.append({text_of(token): value for token, value in found})
-        offsets.append(offset)
-        offset += len(piece.text)
-    values = [piece.likely[0][1] for piece in pieces if piece.likely]
-    return {"tokens": texts, "token_logprobs": values, "top_logprobs": tops, "text_offset": offsets}
+    """Return the form of completions; ``offset`` is the place of the first token in the text.
+
+    Values of a piece without probabilities are null.
+    """
+    lengths = (len(piece.text) for piece in pieces[:-1])
+    likely = [piece.likely for piece in pieces]
+    return {
+        "tokens": [text_of(piece.token) for piece in pieces],
+        "token_logprobs": [own and own[0][1] for own in likely],
+        # The piece's own token comes last, so that it keeps its own value.
+        "top_logprobs": [
+            own and {text_of(token): value for token, value in (*own[1:], own[0])} for own in likely
+        ],
+        "text_offset": [*accumulate(lengths, initial=offset)],
+    }
 
 
 def chat_logprobs(pieces: Sequence[Piece], text_of: TextOf) -> dict[str, Any]:

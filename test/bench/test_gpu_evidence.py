@@ -10,10 +10,12 @@ import pytest
 from accuracy.gpu_choices import Change, by_data_sheet, table
 from accuracy.gpu_degrees import fewest, limits
 from accuracy.gpu_layers import LAYERS, Measured, host_limited, planned, predicted_s, rows_of
+from accuracy.gpu_services import Answer, served
 from accuracy.gpu_serving import LLAMA, Published, read_rows, speed_ups
 from graphs.served import Served
 
 from tensoropt.compiler.cost.device import load_device
+from tensoropt.compiler.planning.service import ServiceLevel
 
 
 def test_each_pass_of_a_published_layer_is_a_row() -> None:
@@ -42,13 +44,14 @@ def test_the_host_limits_rows_that_hardly_grow_with_the_micro_batch() -> None:
 def test_rows_with_few_tokens_of_prompts_are_read(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text(
-        "isl,osl,batch_size,tp_size,silicon_tpot_ms\n"
-        "1024,128,8.0,2.0,5.0\n"
-        "1024,128,8.0,1.0,8.0\n"
-        "1024,128,16.0,1.0,9.0\n"
+        "isl,osl,batch_size,tp_size,silicon_ttft_ms,silicon_tpot_ms\n"
+        "1024,128,8.0,2.0,100.0,5.0\n"
+        "1024,128,8.0,1.0,200.0,8.0\n"
+        "1024,128,16.0,1.0,300.0,9.0\n"
     )
     rows = read_rows(path)
     assert rows == [Published(1024, 128, 8, 1, 0.008), Published(1024, 128, 8, 2, 0.005)]
+    assert [row.first_s for row in rows] == [0.2, 0.1]
     assert speed_ups({row: row.time_s for row in rows}) == {rows[0]: pytest.approx(1.6)}
 
 
@@ -60,6 +63,24 @@ def test_parameters_are_those_published() -> None:
         found = (layer.build("x").parameters - before) / 1e6
         assert found == pytest.approx(millions, rel=2e-3)
     assert LLAMA.build("x").parameters / 1e9 == pytest.approx(8.03, abs=0.005)
+
+
+def test_the_fewest_gpus_by_served_rows() -> None:
+    """A replica of 8 texts takes 1 s for a request on one GPU, and half of it on two."""
+    slow = Published(100, 11, 8, 1, 0.05, first_s=0.5)
+    fast = Published(100, 11, 8, 2, 0.025, first_s=0.25)
+    other = Published(200, 11, 64, 1, 0.001, first_s=0.001)
+    answers = {
+        (8, 0.05): Answer(1, 1, 8, 0.5, 0.05),
+        (8.5, 0.05): Answer(1, 2, 8, 0.25, 0.025),
+        (33, 0.05): Answer(5, 1, 8, 0.5, 0.05),
+        (1, 0.03): Answer(1, 2, 8, 0.25, 0.025),
+        (1, 0.01): None,
+    }
+    for (rate, token_s), wanted in answers.items():
+        level = ServiceLevel(rate=rate, prompt=100, answer=11, token_s=token_s)
+        assert served([slow, fast, other], level) == wanted
+    assert str(Answer(2, 4, 8, 0.25, 0.025)) == "**8** = 2 x 4: 8 texts, 250 ms, 25.0 ms"
 
 
 def test_the_fewest_gpus_for_a_limit() -> None:

@@ -101,18 +101,18 @@ def test_which_plans_can_pack(model: Path, flags: list[str], expected: bool) -> 
 
 def test_texts_share_the_tokens_of_a_step() -> None:
     texts = [text([1, 2, 3, 4, 5]), text([6, 7, 6, 7, 6], read=4), text([8, 9, 8])]
-    parts = share_step(texts, 2, 8)
+    parts = share_step(texts, 2, 8, 9)
     assert [(part.count, list(part.proposed)) for part in parts] == [(5, []), (1, [7, 6]), (0, [])]
     assert [part.asked for part in parts] == [1, 3, 0]
-    assert [part.count for part in share_step(texts, 0, 2)] == [1, 1, 0]
-    assert [part.count for part in share_step(texts, 0, None)] == [5, 1, 3]
+    assert [part.count for part in share_step(texts, 0, 2, 9)] == [1, 1, 0]
+    assert [part.count for part in share_step(texts, 0, None, 9)] == [5, 1, 3]
     assert [longest_part(texts, *limits) for limits in ((0, None), (0, 3), (6, 3))] == [5, 3, 7]
 
 
 def test_tokens_are_packed_into_one_row(model: Path) -> None:
     decoder = decoder_of(Plan.load(plan_of(model)))
     texts = [text([1, 2, 3, 4]), text([6, 7, 6, 7, 6], read=4), text([8, 9])]
-    fed = feed_packed(decoder, share_step(texts, 1, 5))
+    fed = feed_packed(decoder, share_step(texts, 1, 5, 9))
     assert fed["input_ids"].tolist() == [[1, 2, 3, 6, 7]]
     assert fed[COUNTS].tolist() == [3, 2, 0]
     assert fed[MASK].sum(axis=1).tolist() == [3, 6, 1]
@@ -174,7 +174,7 @@ def test_several_prompts_take_one_step(model: Path, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(
             session._engine,
             "_deliver",
-            lambda pairs: events.extend(token for _, token in pairs) or deliver(pairs),
+            lambda pairs: events.extend(token for _, token, _ in pairs) or deliver(pairs),
         )
         session.generate([[3, 7, 1], [5, 6], [1, 2, 3, 4]], max_tokens=2)
     assert [token is None for token in events[:6]] == [True] * 3 + [False] * 3

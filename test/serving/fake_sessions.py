@@ -6,7 +6,7 @@ import asyncio
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 
 import numpy as np
@@ -25,17 +25,22 @@ BAD, DEADLY, SLOW = 666.0, 999.0, 555.0
 
 
 class FakeSession:
-    """Runs once `gate` is set; ``runs`` has the inputs of all runs."""
+    """Runs once `gate` is set, and restarts once `restart_gate` is.
+
+    ``begun`` counts the runs that have begun, also those that wait; ``runs`` has the inputs of all
+    runs.
+    """
 
     def __init__(self) -> None:
         self.is_alive, self.is_closed = True, False
         self.restarts, self.failing_restarts = 0, 0
-        self.runs: list[np.ndarray] = []
-        self.gate = threading.Event()
-        self.gate.set()
+        self.begun, self.runs = 0, list[np.ndarray]()
+        self.gate, self.restart_gate = threading.Event(), threading.Event()
+        self.gate.set(), self.restart_gate.set()
         self.lock = threading.Lock()
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        self.begun += 1
         with self.lock:
             return self._run(inputs["x"])
 
@@ -58,6 +63,7 @@ class FakeSession:
         return {name: np.full(shape, np.nan, np.float32) for name, shape in shapes.items()}
 
     def restart(self) -> None:
+        assert self.restart_gate.wait(60)
         if self.failing_restarts:
             self.failing_restarts -= 1
             raise UserError("no memory for ranks")
@@ -70,6 +76,13 @@ class FakeSession:
 
     def close(self, grace_s: float) -> None:
         self.is_closed = True
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition, a minute at most."""
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.001)
 
 
 class EchoSession(FakeSession):

@@ -16,7 +16,7 @@ from openai.types import completion_create_params
 
 from tensoropt.runtime.support.errors import RankFailedError, TensoroptError, UserError
 from tensoropt.runtime.text.engine import Deliver, Piece
-from tensoropt.runtime.text.sampling import Sampling, SamplingArguments
+from tensoropt.runtime.text.sampling import Likely, Sampling, SamplingArguments
 from tensoropt.serving.http.body import Bodies
 from tensoropt.serving.metrics import Metrics
 from tensoropt.serving.openai.routes import openai_routes
@@ -59,6 +59,9 @@ class Counting:
     def text_of(self, tokens: Sequence[int]) -> str:
         return "".join(f" {token}" for token in tokens)
 
+    def split(self, tokens: Sequence[int], text: str | None = None) -> list[str]:
+        return [self.text_of([token]) for token in tokens] if text is None else [*text]
+
     def room(self, tokens: Sequence[int]) -> int:
         return 5
 
@@ -97,9 +100,16 @@ class Counting:
                     if (most := how.get("logprobs")) is not None:
                         others = [(token + n, -1.0 - n) for n in range(most)]
                         likely = [(token, -float(number)), *others]
-                    yield Piece(number, token, f" {token}", "length" if last else None, likely)
+                    finish = "length" if last else None
+                    before = () if count else self.probabilities(prompt, how.get("prompt_logprobs"))
+                    yield Piece(number, token, f" {token}", finish, likely, before)
         finally:
             self.closed.set()
+
+    def probabilities(self, prompt: Sequence[int], count: int | None) -> list[Likely]:
+        if count is None:
+            return []
+        return [[(token, -9.0), *((n, -1.0 - n) for n in range(count))] for token in prompt[1:]]
 
     def restart(self) -> None:
         self.is_alive = True
@@ -118,7 +128,7 @@ class Short(Counting):
     def submit(
         self, prompts: Sequence[Sequence[int]], deliver: Deliver, **how: Any
     ) -> SimpleNamespace:
-        Sampling(**{name: how[name] for name in get_type_hints(SamplingArguments)})
+        Sampling(**{name: how[name] for name in get_type_hints(SamplingArguments) if name in how})
         most = min(how["max_tokens"], self.room([]))
         return super().submit(prompts, deliver, **{**how, "max_tokens": most})
 
@@ -216,7 +226,7 @@ def test_seeds_differ_unless_they_are_given(client: TestClient, session: Countin
         ({"n": 2, "best_of": 1}, 400, "best_of: expected at least n"),
         ({"best_of": 2, "stream": True}, 400, "best_of: expected n"),
         ({"logprobs": 21}, 400, "logprobs: Input should be less than or equal to 20"),
-        ({"logprobs": 1, "echo": True}, 400, "logprobs: expected none with echo"),
+        ({"max_tokens": 0}, 400, "max_tokens: expected at least 1 without echo"),
         ({"logit_bias": {"a": 1}}, 400, "logit_bias.a"),
         ({"logit_bias": {"1": 101}}, 400, "logit_bias.1: Input should be less than or equal"),
         ({"presence_penalty": 3}, 400, "presence_penalty: Input should be less than or equal to 2"),
@@ -293,6 +303,51 @@ def test_probabilities(client: TestClient) -> None:
     parts = [json.loads(line.removeprefix("data: "))["choices"][0] for line in lines]
     for name, values in wanted.items():
         assert [value for part in parts for value in part["logprobs"][name]] == values
+
+
+def echoed(texts: Sequence[str], tokens: Sequence[int], count: int) -> dict[str, Any]:
+    """Return the wanted probabilities of a prompt."""
+    tops = [{**{f" {n}": -1.0 - n for n in range(count)}, f" {t}": -9.0} for t in tokens[1:]]
+    return {
+        "tokens": [f" {token}" for token in tokens],
+        "token_logprobs": [None, *(-9.0 for _ in tokens[1:])],
+        "top_logprobs": [None, *tops],
+        "text_offset": [len("".join(texts[:n])) for n in range(len(tokens))],
+    }
+
+
+@pytest.mark.parametrize(
+    ("prompt", "texts", "tokens"),
+    [("abc", [*"abc"], [97, 98, 99]), ([7, 8], [" 7", " 8"], [7, 8]), ("a", ["a"], [97])],
+)
+def test_an_echo_alone(
+    client: TestClient, prompt: Any, texts: list[str], tokens: list[int]
+) -> None:
+    """The token that ranks choose is left out."""
+    answer = asked(client, prompt=prompt, echo=True, max_tokens=0, logprobs=2, n=2).json()
+    for index in (0, 1):
+        wanted = {"text": "".join(texts), "logprobs": echoed(texts, tokens, 2)}
+        assert answer["choices"][index] == {"index": index, "finish_reason": "length", **wanted}
+    assert answer["usage"]["completion_tokens"] == 0
+    (choice,) = asked(client, prompt=prompt, echo=True, max_tokens=0).json()["choices"]
+    assert (choice["text"], choice["logprobs"]) == ("".join(texts), None)
+
+
+def test_an_echo_with_probabilities(client: TestClient) -> None:
+    before = echoed([*"ab"], [97, 98], 1)
+    (whole,) = asked(client, prompt="ab", echo=True, logprobs=1).json()["choices"]
+    assert whole["text"] == "ab 2 3 4"
+    assert {name: values[:2] for name, values in whole["logprobs"].items()} == before
+    assert whole["logprobs"]["token_logprobs"][2:] == [0.0] * 3
+    assert whole["logprobs"]["text_offset"][2:] == [2, 4, 6]
+    lines = asked(client, prompt="ab", echo=True, logprobs=1, stream=True).text.split("\n\n")[:-2]
+    parts = [json.loads(line.removeprefix("data: "))["choices"][0] for line in lines]
+    assert "".join(part["text"] for part in parts) == whole["text"]
+    for name, values in whole["logprobs"].items():
+        assert [value for part in parts for value in part["logprobs"][name]] == values
+    alone = asked(client, prompt="ab", echo=True, max_tokens=0, stream=True).text
+    (line,) = alone.split("\n\n")[:-2]
+    assert json.loads(line.removeprefix("data: "))["choices"][0]["text"] == "ab"
 
 
 def test_a_stream_of_choices(client: TestClient) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from fake_sessions import FakeSession, served
+from fake_sessions import FakeSession, served, until
 from fastapi import FastAPI
 from test_completions import URL, Counting
 
@@ -73,15 +73,20 @@ def test_a_request_that_waits_is_not_computed() -> None:
             entry = {"name": "x", "datatype": "FP32", "shape": [4, 3]}
             bodies = [{"inputs": [{**entry, "data": [value] * 12}]} for value in (1, 2, 3)]
             asked = []
-            for body in bodies:  # two are under way, one waits
+            waiting = b'tensoropt_queue_requests{model="double"} 1.0'
+            under_way = (
+                lambda: session.begun == 1,
+                lambda: session.begun == 2,
+                lambda: waiting in service.metrics.text(),
+            )
+            for body, is_there in zip(bodies, under_way, strict=True):
                 path = "/v2/models/double/infer"
                 asked.append(asyncio.create_task(_ask_and_leave(app, path, body, leaves)))
-                await asyncio.sleep(0.01)
+                await until(is_there)
             leaves.set()
             await asyncio.wait_for(asyncio.gather(*asked), 20)
             session.gate.set()
-            while len(session.runs) < 2:
-                await asyncio.sleep(0.01)
+            await until(lambda: len(session.runs) == 2)
         assert sorted(run[0, 0] for run in session.runs) == [1.0, 2.0]
         text = service.metrics.text()
         assert b'{model="double",protocol="http",status="CANCELLED"} 3.0' in text

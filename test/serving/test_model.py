@@ -6,7 +6,7 @@ import asyncio
 
 import numpy as np
 import pytest
-from fake_sessions import BAD, DEADLY, FakeSession, served
+from fake_sessions import BAD, DEADLY, FakeSession, served, until
 
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
 from tensoropt.serving.protocol.requests import Infer
@@ -74,10 +74,10 @@ def test_what_does_not_fit_is_refused_in_one_line(request_, text):
 def test_ranks_that_end_take_only_their_run_with_them():
     async def check():
         session = FakeSession()
-        session.gate.clear()
+        session.gate.clear(), session.restart_gate.clear()
         async with served(session, queue=50) as service:
             deadly = [asyncio.create_task(_ask(service, _request(DEADLY))) for _ in range(4)]
-            await asyncio.sleep(0.01)  # they are under way
+            await until(lambda: session.begun == 1)
             later = [asyncio.create_task(_ask(service, _request(3.0))) for _ in range(3)]
             await asyncio.sleep(0)
             session.gate.set()
@@ -86,6 +86,7 @@ def test_ranks_that_end_take_only_their_run_with_them():
                 assert error.reason is Reason.UNAVAILABLE
                 assert "rank 1 was ended" in str(error)
             assert not service.is_ready
+            session.restart_gate.set()
             for answer in await asyncio.gather(*later):
                 np.testing.assert_array_equal(answer.outputs[0][1], np.full((1, 3), 6.0))
             assert service.is_ready

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
 import jsonschema
+import numpy as np
 import openai
 import pydantic
 import pytest
 from fake_server import Server
+from handmade_decoder import log_probabilities
 from letters import LETTERS, letters_plan
 from openai_server import TEMPLATE, client_of, serving
 
@@ -22,9 +25,13 @@ TALK: Any = [{"role": "user", "content": "Hi"}]
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    plan = letters_plan(tmp_path_factory.mktemp("letters"), template=TEMPLATE)
-    with serving(f"m={plan}") as found:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("letters")
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[Server]:
+    with serving(f"m={letters_plan(folder, template=TEMPLATE)}") as found:
         yield found
 
 
@@ -83,6 +90,73 @@ def test_probabilities(client: openai.OpenAI) -> None:
     parts = chat(client, max_tokens=4, temperature=0, logprobs=True, stream=True)
     values = [e.logprob for part in parts for e in part.choices[0].logprobs.content]
     assert values == [entry.logprob for entry in choice.logprobs.content]
+
+
+@pytest.fixture(scope="module")
+def scores(server: Server, folder: Path) -> Callable[[str], np.ndarray]:
+    """Return the logarithms of probabilities after each letter, by one device."""
+    return lambda letters: log_probabilities(folder / "m.onnx", [*map(LETTERS.index, letters)])
+
+
+@pytest.mark.parametrize("prompt", ["a", "Once upon a time", "ab" * 200])
+def test_probabilities_of_prompts(
+    client: openai.OpenAI, scores: Callable[[str], np.ndarray], prompt: str
+) -> None:
+    """As evaluations ask for them: without a completion, or with one token."""
+    for form in (prompt, [*map(LETTERS.index, prompt)]):
+        how: Any = {"echo": True, "logprobs": 3, "temperature": 0, "prompt": form}
+        for count in (0, 1):
+            found = complete(client, max_tokens=count, **how)
+            (choice,) = found.choices
+            assert choice.text[: len(prompt)] == prompt
+            assert found.usage.completion_tokens == len(choice.text) - len(prompt) == count
+            check_probabilities(choice, scores(choice.text))
+    both = complete(client, max_tokens=2, n=2, seed=1, **{**how, "temperature": 1})
+    for choice in both.choices:
+        check_probabilities(choice, scores(choice.text))
+
+
+def check_probabilities(choice: Any, wanted: np.ndarray, count: int = 3) -> None:
+    """Check those of a prompt and its completion; ``wanted`` are those after each letter."""
+    own = choice.logprobs
+    assert "".join(own.tokens) == choice.text
+    assert own.text_offset == [*range(len(choice.text))]
+    assert (own.token_logprobs[0], own.top_logprobs[0]) == (None, None)
+    for place, letter in enumerate(choice.text[1:]):
+        value, top = own.token_logprobs[place + 1], own.top_logprobs[place + 1]
+        assert top[letter] == value == pytest.approx(wanted[place, LETTERS.index(letter)], abs=1e-4)
+        likeliest = sorted(top.values())[-count:]
+        np.testing.assert_allclose(likeliest, np.sort(wanted[place])[-count:], atol=1e-4)
+
+
+def test_probabilities_of_prompts_in_a_stream(client: openai.OpenAI) -> None:
+    how: Any = {"echo": True, "logprobs": 1, "max_tokens": 4, "prompt": ["abc", "b"], "seed": 5}
+    whole, parts = complete(client, **how), [*complete(client, stream=True, **how)]
+    for choice in whole.choices:
+        own = [p.choices[0] for p in parts if p.choices[0].index == choice.index]
+        assert "".join(part.text for part in own) == choice.text
+        values = [value for part in own for value in part.logprobs.token_logprobs]
+        assert values == choice.logprobs.token_logprobs
+        assert [n for part in own for n in part.logprobs.text_offset] == choice.logprobs.text_offset
+
+
+def test_prompts_of_many_clients(
+    client: openai.OpenAI, scores: Callable[[str], np.ndarray]
+) -> None:
+    """Texts that run together, with a common beginning; some want no probabilities."""
+
+    def ask(number: int) -> Any:
+        wants = {"logprobs": 2} if number % 3 else {}
+        prompt = "a common beginning " * 4 + str(number)
+        return complete(client, prompt=prompt, echo=True, temperature=0, **wants).choices[0]
+
+    with ThreadPoolExecutor(8) as pool:
+        found = [*pool.map(ask, range(16))]
+    for number, choice in enumerate(found):
+        if number % 3:
+            check_probabilities(choice, scores(choice.text), 2)
+        else:
+            assert choice.logprobs is None
 
 
 def test_biases_and_penalties(client: openai.OpenAI) -> None:

@@ -11,7 +11,6 @@ import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tensoropt.compiler.exporter.plan.decoder_files import head_size
+from tensoropt.compiler.exporter.standard.cache_effect import Effect, record_effect
 from tensoropt.compiler.exporter.standard.target import check_target
 from tensoropt.compiler.shapes.caches import End, pair
 from tensoropt.compiler.support.errors import UserError
@@ -33,37 +33,13 @@ from tensoropt.runtime.text.tokens import FILE, Vocabulary
 if TYPE_CHECKING:
     import onnxruntime
 
-__all__ = ["Effect", "read_sample", "write_int8_caches"]
+__all__ = ["read_sample", "write_int8_caches"]
 
 _ATTENTION, _DOMAIN = "GroupQueryAttention", "com.microsoft"
 _PASTS, _SCALES = (3, 4), (12, 13)
 """Operands of the operator: caches of keys and values, and their scales."""
 _LARGEST = 127
 _FEWEST_TOKENS, _MOST_TOKENS = 16, 2048
-
-
-@dataclass(frozen=True)
-class Effect:
-    """The effect of 8-bit caches on the scores of a text, of its last ``tokens``.
-
-    ``same`` is the share of tokens with the same likeliest next token. ``divergence`` is the mean
-    Kullback-Leibler divergence from the probabilities of the model, in nats. Perplexities are of
-    the text, before and after.
-    """
-
-    tokens: int
-    caches: int
-    same: float
-    divergence: float
-    perplexity: float
-    int8_perplexity: float
-
-    def __str__(self) -> str:
-        return (
-            f"{self.caches} caches of 8 bits: of {self.tokens} tokens {self.same:.1%} have the "
-            f"same likeliest next token, perplexity {self.int8_perplexity:.4g} instead of "
-            f"{self.perplexity:.4g}, mean divergence {self.divergence:.2g} nats"
-        )
 
 
 def read_sample(path: Path, model: Path) -> list[int]:
@@ -94,10 +70,10 @@ def read_sample(path: Path, model: Path) -> list[int]:
 def write_int8_caches(model: Path, target: Path, tokens: Sequence[int]) -> Effect:
     """Write ``model`` with 8-bit caches next to it, and return the effect on a text.
 
-    Scales come from the first half of the tokens, the effect from the second. ONNX Runtime runs
-    both models on the text, in a process of its own. Raises :class:`UserError`
-    for a model without `GroupQueryAttention` on all of its caches, and for another folder if the
-    weights are in files next to the model.
+    The new model records the effect, see `read_effect`. Scales come from the first half of the
+    tokens, the effect from the second. ONNX Runtime runs both models on the text, in a process of
+    its own. Raises :class:`UserError` for a model without `GroupQueryAttention` on all of its
+    caches, and for another folder if the weights are in files next to the model.
     """
     proto = onnx.load(model, load_external_data=False)
     _check(proto, model, target)
@@ -151,7 +127,10 @@ def _convert(model: str, target: str, tokens: Sequence[int]) -> Effect:
     _quantise(proto, scales)
     onnx.save(proto, target)
     after, _ = _run(target, tokens)
-    return _effect(before[half:], after[half:], tokens[half:], len(scales))
+    effect = _effect(before[half:], after[half:], tokens[half:], len(scales))
+    record_effect(proto, effect)
+    onnx.save(proto, target)
+    return effect
 
 
 def _run(path: str, tokens: Sequence[int]) -> tuple[Array, dict[str, Array]]:

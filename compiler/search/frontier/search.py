@@ -52,6 +52,7 @@ __all__ = [
     "as_step",
     "distinct_meshes",
     "frontier_point",
+    "joined",
     "points_of",
     "search_candidates",
     "search_frontier",
@@ -453,6 +454,27 @@ def unbeaten(items: Iterable[_T], objectives: Callable[[_T], tuple[float, int]])
             least = objectives(item)[1]
             kept.append(item)
     return kept
+
+
+def joined(results: Sequence[FrontierResult], points: Sequence[FrontierPoint]) -> FrontierResult:
+    """Return the result that has ``points`` of all ``results``, with the weakest of their bounds.
+
+    The bounds are about the plans of all results together.
+    """
+    bounds = [(own.epsilon, own.time_epsilon) for own in results]
+    epsilons, time_epsilons = zip(*bounds, strict=True)
+    return replace(
+        results[0],
+        points=points,
+        epsilon=None if None in epsilons else max(epsilons),
+        time_epsilon=None if None in time_epsilons else max(time_epsilons),
+        found=sum(own.found for own in results),
+        left_out=[left for own in results for left in own.left_out],
+        axes=min((own.axes for own in results if own.axes is not None), default=None),
+        by_tables=any(own.by_tables for own in results),
+        interrupted=any(own.interrupted for own in results),
+        stopped=next((own.stopped for own in results if own.stopped is not None), None),
+    )
 
 
 def undominated(points: Iterable[_P]) -> list[_P]:
