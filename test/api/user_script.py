@@ -27,7 +27,7 @@ except to.UserError as error:
     print(error)
 
 _ = frontier.nothing  # type: ignore[attr-defined]  # mistakes are found
-model.frontier(devices="4")  # type: ignore[arg-type]
+model.frontier(devices=[4])  # type: ignore[arg-type]
 to.train(plan, "data.npz", 3, threads="2")  # type: ignore[arg-type]
 to.Session("plan", thread=2)  # type: ignore[call-arg]
 _ = to.nothing  # type: ignore[attr-defined]
