@@ -16,7 +16,7 @@ from tensoropt.compiler.program.options import stored
 from tensoropt.compiler.program.program import read
 from tensoropt.runtime.layout.layout import Layout
 
-__all__ = ["Alive", "Kept", "Movement", "Step", "Timeline", "timeline_of"]
+__all__ = ["Alive", "Kept", "Movement", "Step", "Timeline", "node_times_of", "timeline_of"]
 
 StepKind = Literal["overhead", "op", "collective", "copy"]
 
@@ -106,6 +106,26 @@ def timeline_of(evaluator: Evaluator, assignment: Sequence[int]) -> Timeline:
     return _Reader(evaluator, assignment).timeline()
 
 
+def node_times_of(
+    evaluator: Evaluator, assignment: Sequence[int]
+) -> tuple[ProgramCost, list[float], list[Kept]]:
+    """Return the cost of ``assignment``, the seconds of each node, and the static tensors.
+
+    The seconds include reshards of operands that the node is the first to read. They are those of
+    :func:`timeline_of`, which takes longer.
+    """
+    reader = _Reader(evaluator, assignment)
+    reader.read()
+    found = [0.0] * len(reader.graph.nodes)
+    for draft in reader.drafts:
+        if draft.node is not None:
+            found[draft.node] += draft.time_s
+    return reader.record.cost, found, reader.kept
+
+
+_InnerSteps = Sequence[tuple[str, tuple[int, ...], int, float]]
+
+
 @dataclass
 class _Draft:
     kind: StepKind
@@ -123,11 +143,12 @@ class _Reader:
         self.record = owner.record(assignment)
         self.picked = dict(zip(self.costs.variables, assignment, strict=True))
         self.drafts: list[_Draft] = []
-        self.known_s: dict[tuple[int, int], float] = {}
+        self.known: dict[tuple[int, int], tuple[float, _InnerSteps]] = {}
         self.kept: list[Kept] = []
         self.updates = False  # whether the second graph of a training step has begun
 
-    def timeline(self) -> Timeline:
+    def read(self) -> None:
+        """Make a draft of each step, in order."""
         self._overhead(0, self.graph.micro_batches)
         for position, value, source, target, moment in self.record.events.tolist():
             index = self.costs.variables[position]
@@ -144,9 +165,12 @@ class _Reader:
                 ends = self.owner.layouts[source], self.owner.layouts[target]
                 self._move(index, value, *ends, moment)
         self._keep_constants()
+        self._join()
+
+    def timeline(self) -> Timeline:
+        self.read()
         alive = self.record.alive_bytes().tolist()
         moment = alive.index(max(alive))
-        self._join()
         steps = [
             self._step(draft, start_s, alive)
             for draft, start_s in zip(self.drafts, self._starts(), strict=True)
@@ -202,19 +226,20 @@ class _Reader:
         node, strategy = self.graph.nodes[index], self._strategy(index)
         if not isinstance(node, Op) or node.constant or node.passes:
             return
-        times = self.graph.times(node)
-        own_s = times * (self._op_time_s(node, strategy) + self._apart_s(node, strategy))
+        times, (op_s, inner) = self.graph.times(node), self._times(index, node, strategy)
+        own_s = times * (op_s + (self._apart_s(node, strategy) if node.info.in_place else 0.0))
         self.drafts.append(_Draft("op", own_s, moment, index))
-        for kind, axes, size, time_s in self.costs.inner_steps(node, strategy):
+        for kind, axes, size, time_s in inner:
             movement = Movement(kind, axes, size)
             self.drafts.append(_Draft(_kind(kind), times * time_s, moment, index, movement))
 
-    def _op_time_s(self, node: Op, strategy: Strategy) -> float:
-        """Return the time of an op; equal ops share their description and their strategies."""
-        key = id(node.info), id(strategy)
-        if key not in self.known_s:
-            self.known_s[key] = self.costs.op_time_s(node, strategy)
-        return self.known_s[key]
+    def _times(self, index: int, node: Op, strategy: Strategy) -> tuple[float, _InnerSteps]:
+        """Return the time of an op and its inner steps, which are found once for equal ops."""
+        key = self.costs.alike[index], self.picked[index]
+        if key not in self.known:
+            inner = self.costs.inner_steps(node, strategy)
+            self.known[key] = self.costs.op_time_s(node, strategy), inner
+        return self.known[key]
 
     def _apart_s(self, node: Node, strategy: Strategy) -> float:
         """Return the extra time of an op for resharded operands that it cannot update in place."""

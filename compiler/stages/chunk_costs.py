@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tensoropt.compiler.program.costs import tensor_bytes
 from tensoropt.compiler.program.evaluate import evaluator_of
 from tensoropt.compiler.program.graph import Op
-from tensoropt.compiler.program.timeline import timeline_of
+from tensoropt.compiler.program.timeline import node_times_of
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.stages.order import Floats, Ints, order_of
 from tensoropt.runtime.layout.mesh import Mesh
@@ -60,15 +60,13 @@ class NodeTimes:
     def __init__(self, point: FrontierPoint) -> None:
         self.order = order_of(point.tables.graph)
         graph, order = point.tables.graph, self.order
-        timeline = timeline_of(evaluator_of(point.tables), point.assignment)
-        steps = [(step.node, step.time_s) for step in timeline.steps if step.node is not None]
-        nodes, times_s = (np.array(column) for column in zip(*steps, strict=True))
-        step_s = np.bincount(nodes, times_s, len(graph.nodes))
+        cost, times_s, kept = node_times_of(evaluator_of(point.tables), point.assignment)
+        step_s = np.array(times_s)
         self.once_s: Floats = np.where(order.runs_once, step_s, 0.0)
         self.run_s: Floats = np.where(order.runs_once, 0.0, step_s / order.times)
         self.bytes = _value_bytes(point)
-        self.static = [(graph.values[own.value].producer, own.bytes) for own in timeline.kept]
-        self.transient_bytes = timeline.cost.transient_bytes
+        self.static = [(graph.values[own.value].producer, own.bytes) for own in kept]
+        self.transient_bytes = cost.transient_bytes
 
     @cached_property
     def place_s(self) -> tuple[Floats, Floats]:
