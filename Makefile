@@ -235,6 +235,9 @@ bench-stages: build ## Measure: pipelines next to published steps, and certified
 bench-stages-clusters: build ## Measure: pipelines next to measured steps on clusters (ARGS: file)
 	$(BIN)/python bench/stages/clusters.py $(ARGS)
 
+bench-schedules: build ## Measure: schedules of stages on ranks, predicted and measured (8 minutes)
+	$(BIN)/python bench/stages/measured.py $(ARGS)
+
 bench-planners: build ## Measure: our plans next to nine planners, by Sailor's simulator (ARGS: its checkout; an hour)
 	$(BIN)/python bench/planners/compare.py $(ARGS)
 
