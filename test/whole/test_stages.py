@@ -10,7 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -74,7 +74,6 @@ class Case:
     path: Path
     data: Path
     losses: dict[tuple[Any, ...], list[float]]
-    losses_for: dict[int, list[float]] = field(default_factory=dict)
 
     def plan(self, name: str, devices: int | str, stages: int, **asked: Any) -> Path:
         step = {key: asked.pop(key) for key in ("clip_norm", "precision") if key in asked}
@@ -90,16 +89,10 @@ class Case:
     def run(self, plan: Path, steps: int = STEPS, **options: Any) -> list[float]:
         return run_plan(plan, self.data, steps, RATE, threads=1, **options).losses
 
-    def wanted_for(self, steps: int) -> list[float]:
-        """Return the losses of that many steps on one device."""
-        if steps not in self.losses_for:
-            self.losses_for[steps] = self.run(self.plan(f"one-{steps}", 1, 1), steps)
-        return self.losses_for[steps]
-
-    def wanted(self, **step: Any) -> list[float]:
-        key = tuple(sorted(step.items()))
+    def wanted(self, steps: int = STEPS, **step: Any) -> list[float]:
+        key = (steps, *sorted(step.items()))
         if key not in self.losses:
-            self.losses[key] = self.run(self.plan(f"one{len(self.losses)}", 1, 1, **step))
+            self.losses[key] = self.run(self.plan(f"one{len(self.losses)}", 1, 1, **step), steps)
         return self.losses[key]
 
 
@@ -198,7 +191,7 @@ def test_random_cuts(
         plan = own.folder / f"cut-{seed}-{schedule}-{devices}"
         cut_anywhere(point, seed).compile(plan)
         assert validate(plan) == []
-        assert difference(own.run(plan, 50), own.wanted_for(50)) < TOLERANCE
+        assert difference(own.run(plan, 50), own.wanted(50)) < TOLERANCE
 
 
 @pytest.mark.slow
