@@ -250,9 +250,7 @@ def _grouped(name: str, groups: Sequence[Group], between: Link | None = None) ->
     every = [own.device for own in groups]
     if any(own.groups for own in every):
         raise UserError(f"--device {name}: expected groups of like devices, got: groups of groups")
-    slowest = min(
-        every, key=lambda own: own.peak_flop_per_s("float32") * own.contraction_efficiency
-    )
+    slowest = min(every, key=lambda own: own.product_flop_per_s)
     sizes = [own.memory_capacity_bytes for own in every]
     known = [size for size in sizes if size is not None]
     return replace(

@@ -130,24 +130,17 @@ class StagedPoint(FrontierPoint):
     @cached_property
     def process_bytes(self) -> int:
         """The memory of the process of a rank of the fullest stage."""
-        return self.memory_bytes + self._rest_bytes
-
-    @cached_property
-    def _rest_bytes(self) -> int:
-        """The memory of a process besides tensors, the same as with all layers."""
-        whole = self._pipeline.point
-        return whole.process_bytes - whole.memory_bytes
+        return self.memory_bytes + self._pipeline.devices.rest_bytes
 
     @property
     def overfull(self) -> Overfull | None:
         """The process of the stage that is furthest above the memory of its device, if any is."""
-        rows = zip(
-            self._pipeline.stage_bytes, self._pipeline.devices.devices, self.capacities, strict=True
-        )
+        devices = self._pipeline.devices
+        rows = zip(self._pipeline.stage_bytes, devices.devices, self.capacities, strict=True)
         found = [
-            Overfull(device.name, size + self._rest_bytes, most)
+            Overfull(device.name, size + devices.rest_bytes, most)
             for size, device, most in rows
-            if most is not None and size + self._rest_bytes > most
+            if most is not None and size + devices.rest_bytes > most
         ]
         return max(found, key=lambda own: own.need_bytes - own.capacity_bytes, default=None)
 
@@ -193,10 +186,10 @@ def staged_frontier(
             made = [] if stages == 1 else [*_pipelines(found, case, spread)]
         points += found.points if stages == 1 else [_point(own, request) for own in made]
         graph = next(iter(kept.values()))
-        if request.groups and stages > 1:
-            bounds.append(UnlikeBound(request, graph, stages, case.chunks))
-        else:
+        if not request.groups or stages == 1:
             bounds.append(Bound(found, made, own, graph))
+        elif case.device == request.groups[0].name:  # one bound is about the searches of all groups
+            bounds.append(UnlikeBound(request, graph, stages, case.chunks))
         if found.interrupted:
             break
     fits = [point for point in points if request.fits(point.process_bytes)]

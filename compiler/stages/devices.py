@@ -62,8 +62,12 @@ class StageDevices:
         limits = [device.memory_capacity_bytes for device in self.devices]
         if all(most is None for most in limits):
             return [math.inf] * self.stages
-        rest = self.first.process_bytes - self.first.memory_bytes
-        return [math.inf if most is None else most - rest for most in limits]
+        return [math.inf if most is None else most - self.rest_bytes for most in limits]
+
+    @cached_property
+    def rest_bytes(self) -> int:
+        """The memory of a process besides tensors, the same as with all layers."""
+        return self.first.process_bytes - self.first.memory_bytes
 
     @cached_property
     def group_times(self) -> list[NodeTimes]:
