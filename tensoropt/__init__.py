@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from tensoropt.compiler.api.scaling import Scaling
     from tensoropt.compiler.api.service import Service
     from tensoropt.compiler.api.training import Training
-    from tensoropt.compiler.planning.memory_limit import DoesNotFitError
     from tensoropt.compiler.planning.service import Deployment, ServiceLevel
+    from tensoropt.compiler.search.problem.problem import DoesNotFitError
     from tensoropt.runtime.api.check import check
     from tensoropt.runtime.api.plan import Plan, diff
     from tensoropt.runtime.api.train import TrainingInterrupted, TrainingRun, train
@@ -61,8 +61,8 @@ _HOMES = {
     "tensoropt.compiler.api.scaling": ("Scaling",),
     "tensoropt.compiler.api.service": ("Service",),
     "tensoropt.compiler.api.training": ("Training",),
-    "tensoropt.compiler.planning.memory_limit": ("DoesNotFitError",),
     "tensoropt.compiler.planning.service": ("Deployment", "ServiceLevel"),
+    "tensoropt.compiler.search.problem.problem": ("DoesNotFitError",),
     "tensoropt.runtime.api.check": ("check",),
     "tensoropt.runtime.api.plan": ("Plan", "diff"),
     "tensoropt.runtime.api.train": ("TrainingInterrupted", "TrainingRun", "train"),

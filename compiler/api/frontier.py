@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -14,7 +15,6 @@ from tensoropt.compiler.api.progress import reporting_to
 from tensoropt.compiler.cost.expected_error import PlanError
 from tensoropt.compiler.exporter.standard.cache_effect import Effect, read_effect
 from tensoropt.compiler.planning.memory_limit import (
-    DoesNotFitError,
     check_capacity,
     nothing_fits,
     passed_over,
@@ -37,6 +37,7 @@ from tensoropt.compiler.report.splitting import splitting_notes
 from tensoropt.compiler.report.table import frontier_table
 from tensoropt.compiler.search.frontier import points as points_of
 from tensoropt.compiler.search.frontier.search import joined, unbeaten
+from tensoropt.compiler.search.problem.problem import DoesNotFitError
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.units import format_bytes, format_seconds, parse_bytes
 from tensoropt.dialects.topt.keys import ANNOTATED
@@ -111,7 +112,7 @@ class _Whole:
         """Return the whole that found a ``point``, and the point there."""
         return self.owners.get(point.index, (self, point))
 
-    @property
+    @cached_property
     def effects(self) -> dict[str, Effect]:
         """The effects of 8-bit caches that the forms record, by model."""
         sources = {own.name: own.program.source.weights for own in self.forms or (self,)}

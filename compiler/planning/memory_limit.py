@@ -17,11 +17,11 @@ from tensoropt.compiler.search.frontier.points import (
     overfull_of,
     pick_point,
 )
+from tensoropt.compiler.search.problem.problem import DoesNotFitError
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.units import BYTES, format_bytes
 
 __all__ = [
-    "DoesNotFitError",
     "check_capacity",
     "fitting",
     "lacking",
@@ -34,12 +34,6 @@ __all__ = [
 ]
 
 _P = TypeVar("_P", bound=Point)
-
-
-class DoesNotFitError(UserError):
-    """No plan fits the memory limit: of ``memory``, or of the device."""
-
-    __module__ = "tensoropt"
 
 
 def points_within(points: Sequence[_P], limit_bytes: int | None) -> Sequence[_P]:
@@ -95,12 +89,12 @@ def check_capacity(place: str, point: Point, points: Sequence[Point], request: R
     )
 
 
-def _nothing_fits_capacity(request: Request, points: Sequence[Point]) -> UserError:
+def _nothing_fits_capacity(request: Request, points: Sequence[Point]) -> DoesNotFitError:
     """Return the error for points that all are above the capacity; it names the nearest one."""
     found = (overfull_of(point) for point in points)
     least = min((own for own in found if own), key=lambda own: own.need_bytes - own.capacity_bytes)
     error = nothing_fits(request, least.capacity_bytes, least.need_bytes)
-    return UserError(f"{error} on {least.device}") if request.groups else error
+    return DoesNotFitError(f"{error} on {least.device}") if request.groups else error
 
 
 def _at_least(size_bytes: int) -> str:

@@ -193,7 +193,12 @@ class Problem:
 
 
 class DoesNotFitError(UserError):
-    """No assignment on this mesh is within the memory limit; on another mesh one may be."""
+    """No plan fits the memory limit: of ``memory``, or of the device.
+
+    In a search of one mesh, a plan on another mesh may fit.
+    """
+
+    __module__ = "tensoropt"
 
 
 class NothingAllowedError(UserError):
