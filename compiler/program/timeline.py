@@ -11,9 +11,11 @@ from tensoropt.compiler.layout.sizes import end_of, mean_of
 from tensoropt.compiler.program.constants import equal_constants
 from tensoropt.compiler.program.costs import tensor_bytes
 from tensoropt.compiler.program.evaluate import Evaluator, ProgramCost
-from tensoropt.compiler.program.graph import Argument, Node, Op
+from tensoropt.compiler.program.graph import Argument, Graph, Node, Op, once_per_graph
 from tensoropt.compiler.program.options import stored
 from tensoropt.compiler.program.program import read
+from tensoropt.compiler.reshard.resharder import TimedMove
+from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 from tensoropt.runtime.layout.layout import Layout
 
 __all__ = ["Alive", "Kept", "Movement", "Step", "Timeline", "node_times_of", "timeline_of"]
@@ -126,14 +128,21 @@ def node_times_of(
 _InnerSteps = Sequence[tuple[str, tuple[int, ...], int, float]]
 
 
-@dataclass
+_Sent = tuple[str, tuple[int, ...], float]
+"""The kind of a collective, its axes, and the bytes of a rank on average."""
+
+
+@dataclass(slots=True)
 class _Draft:
+    """A step to be; ``move`` is a step of a reshard, with the number of the value."""
+
     kind: StepKind
     time_s: float
     moment: int
     node: int | None = None
-    movement: Movement | None = None
-    sent: tuple[str, tuple[int, ...], float] | None = None
+    inner: Movement | None = None
+    move: tuple[int, TimedMove] | None = None
+    sent: _Sent | None = None
     group: int | None = None
 
 
@@ -144,26 +153,23 @@ class _Reader:
         self.picked = dict(zip(self.costs.variables, assignment, strict=True))
         self.drafts: list[_Draft] = []
         self.known: dict[tuple[int, int], tuple[float, _InnerSteps]] = {}
+        self.moves: dict[tuple[int, int, int], list[tuple[TimedMove, StepKind, _Sent]]] = {}
         self.kept: list[Kept] = []
-        self.updates = False  # whether the second graph of a training step has begun
+        self.repeats, self.holders = _repeats(self.graph), _holders(self.graph)
 
     def read(self) -> None:
         """Make a draft of each step, in order."""
-        self._overhead(0, self.graph.micro_batches)
+        graph, begins = self.graph, self.graph.trains
+        self._overhead(0, graph.micro_batches)
         for position, value, source, target, moment in self.record.events.tolist():
             index = self.costs.variables[position]
-            if (
-                self.graph.trains
-                and not self.updates
-                and self.graph.updates(self.graph.nodes[index])
-            ):
-                self.updates = True
+            if begins and graph.updates(graph.nodes[index]):  # the second graph of a training step
+                begins = False
                 self._overhead(moment, 1)
             if value < 0:
                 self._run(index, moment)
             else:
-                ends = self.owner.layouts[source], self.owner.layouts[target]
-                self._move(index, value, *ends, moment)
+                self._move(index, value, source, target, moment)
         self._keep_constants()
         self._join()
 
@@ -179,7 +185,8 @@ class _Reader:
 
     def _step(self, draft: _Draft, start_s: float, alive: Sequence[int]) -> Step:
         at, end = self.record.place(draft.moment), self.record.end(draft.moment)
-        what = draft.kind, draft.time_s, at, alive[at], draft.node, draft.movement, draft.group
+        movement = draft.inner if draft.move is None else self._movement(*draft.move)
+        what = draft.kind, draft.time_s, at, alive[at], draft.node, movement, draft.group
         return Step(*what, start_s, beside=draft.kind == "collective" and end > at)
 
     def _starts(self) -> Iterator[float]:
@@ -210,8 +217,7 @@ class _Reader:
             members = [self.drafts[number] for number in numbers]
             alone_s = sum(draft.time_s for draft in members)
             sent = [draft.sent for draft in members if draft.sent is not None]
-            reader = self.graph.nodes[members[0].node or 0]
-            joined_s = self.graph.times(reader) * self.owner.joined_s(sent)
+            joined_s = self.repeats[members[0].node or 0] * self.owner.joined_s(sent)
             for draft in members:
                 draft.time_s *= joined_s / alone_s if alone_s else 0.0
                 draft.group = numbers[0]
@@ -222,11 +228,12 @@ class _Reader:
             self.drafts.append(_Draft("overhead", overhead_s, moment))
 
     def _run(self, index: int, moment: int) -> None:
-        self._keep(index)
+        if index in self.holders:
+            self._keep(index)
         node, strategy = self.graph.nodes[index], self._strategy(index)
         if not isinstance(node, Op) or node.constant or node.passes:
             return
-        times, (op_s, inner) = self.graph.times(node), self._times(index, node, strategy)
+        times, (op_s, inner) = self.repeats[index], self._times(index, node, strategy)
         own_s = times * (op_s + (self._apart_s(node, strategy) if node.info.in_place else 0.0))
         self.drafts.append(_Draft("op", own_s, moment, index))
         for kind, axes, size, time_s in inner:
@@ -255,20 +262,35 @@ class _Reader:
     def _strategy(self, index: int) -> Strategy:
         return self.costs.options[index][self.picked[index]]
 
-    def _move(self, index: int, value: int, source: Layout, target: Layout, moment: int) -> None:
-        info, resharder = self.graph.values[value].info, self.costs.resharder
+    def _move(self, index: int, value: int, source: int, target: int, moment: int) -> None:
+        info = self.graph.values[value].info
         if info is None:
             return
-        path = resharder.path(info.sizes, info.item_bytes, source, target)
-        times = self.graph.times(self.graph.nodes[index])
-        for number, one in enumerate(resharder.moves(info.sizes, info.item_bytes, path)):
-            kind, step, size = one.move.kind, one.step, end_of(one.read) * info.item_bytes
-            movement = Movement(
-                kind, step.axes, size, value, step.src, step.dst, step.dim, step.other_dim
-            )
-            draft = _Draft(_kind(kind), times * one.time_s, moment + number, index, movement)
-            draft.sent = kind, step.axes, mean_of(one.read) * info.item_bytes
+        key = id(info), source, target
+        if key not in self.moves:
+            self.moves[key] = [*self._path(info, source, target)]
+        times = self.repeats[index]
+        for number, (one, kind, sent) in enumerate(self.moves[key]):
+            at, move = moment + number, (value, one)
+            draft = _Draft(kind, times * one.time_s, at, index, move=move, sent=sent)
             self.drafts.append(draft)
+
+    def _path(
+        self, info: TensorInfo, source: int, target: int
+    ) -> Iterator[tuple[TimedMove, StepKind, _Sent]]:
+        """Yield the operations of a reshard, which are found once for equal tensors."""
+        resharder, of = self.costs.resharder, (info.sizes, info.item_bytes)
+        path = resharder.path(*of, self.owner.layouts[source], self.owner.layouts[target])
+        for one in resharder.moves(*of, path):
+            kind = one.move.kind
+            sent = kind, one.step.axes, mean_of(one.read) * info.item_bytes
+            yield one, _kind(kind), sent
+
+    def _movement(self, value: int, one: TimedMove) -> Movement:
+        info, step = self.graph.values[value].info, one.step
+        assert info is not None
+        size, ends = end_of(one.read) * info.item_bytes, (step.src, step.dst)
+        return Movement(one.move.kind, step.axes, size, value, *ends, step.dim, step.other_dim)
 
     def _keep(self, index: int) -> None:
         """Note the static tensors of a node, as ``NodeCosts.static_bytes`` counts them."""
@@ -288,12 +310,11 @@ class _Reader:
     def _keep_constants(self) -> None:
         """Note each constant once per layout in which it is read."""
         graph, found = self.graph, dict[tuple[int, int, Layout], int]()
-        for index in self.costs.variables:
-            node, strategy = graph.nodes[index], self._strategy(index)
-            for operand, value in () if node.constant else read(graph, node):
-                held, layout = graph.values[value], strategy.operands[operand]
-                if value in graph.storage.constants:
-                    key = (equal_constants(graph)[held.producer], held.index, layout)
+        for index, operand, value in _constant_reads(graph):
+            if index in self.picked:
+                held, layout = graph.values[value], self._strategy(index).operands[operand]
+                key = (equal_constants(graph)[held.producer], held.index, layout)
+                if key not in found:
                     found[key] = tensor_bytes(held.info, layout, self.costs.mesh)
         for (producer, index, layout), size in found.items():
             node = graph.nodes[producer]
@@ -311,6 +332,35 @@ class _Reader:
                 lies = None if layout < 0 else self.owner.layouts[layout]
                 found.append(Alive(None if value < 0 else value, lies, size))
         return sorted(found, key=lambda alive: -alive.bytes)
+
+
+@once_per_graph
+def _repeats(graph: Graph) -> list[int]:
+    """Return the number of times that a step runs each node."""
+    return [graph.times(node) for node in graph.nodes]
+
+
+@once_per_graph
+def _holders(graph: Graph) -> frozenset[int]:
+    """Return the nodes with static tensors."""
+    private, static = graph.storage.private, graph.storage.static
+    return frozenset(
+        index
+        for index, node in enumerate(graph.nodes)
+        if not (private.isdisjoint(node.operands) and static.isdisjoint(node.results))
+    )
+
+
+@once_per_graph
+def _constant_reads(graph: Graph) -> list[tuple[int, int, int]]:
+    """Return the node, the operand and the value of each read of a constant at run time."""
+    return [
+        (index, operand, value)
+        for index, node in enumerate(graph.nodes)
+        if not node.constant
+        for operand, value in read(graph, node)
+        if value in graph.storage.constants
+    ]
 
 
 def _kind(name: str) -> StepKind:

@@ -29,18 +29,23 @@ class Same:
         return id(self.held)
 
 
+_PLAIN = frozenset({int, bool, str})
+
+
 class Known:
     """Objects that are made once per key."""
 
     def __init__(self) -> None:
-        self._made: dict[object, Any] = {}
+        self._made: dict[object, tuple[tuple[object, ...], Any]] = {}
 
     def get(self, held: tuple[object, ...], make: Callable[[], _T]) -> _T:
         """Return the object of these numbers, words and objects; ``make`` it the first time."""
-        key = tuple(one if isinstance(one, int | str) else Same(one) for one in held)
-        if key not in self._made:
-            self._made[key] = make()
-        made: _T = self._made[key]
+        # Tuples of one number differ from numbers. The objects stay alive, so numbers stay theirs.
+        key = tuple([one if one.__class__ in _PLAIN else (id(one),) for one in held])
+        found = self._made.get(key)
+        if found is None:
+            found = self._made[key] = held, make()
+        made: _T = found[1]
         return made
 
     def forget(self) -> None:

@@ -36,7 +36,6 @@ from tensoropt.compiler.search.problem.problem import (
     nothing_allowed,
 )
 from tensoropt.compiler.support.errors import UserError
-from tensoropt.compiler.support.identity import Same
 
 if TYPE_CHECKING:
     from tensoropt.compiler.search._engine import Frontier
@@ -258,11 +257,11 @@ def _engine(
     Raises TooWideError if the tables would need more memory.
     """
     engine = Engine()
-    known: dict[tuple[Same, ...], int] = {}  # tables of the same arrays are passed once
+    known: dict[tuple[int, ...], int] = {}  # tables of the same arrays are passed once
 
     def add_table(table: NodeTable) -> int:
         memory = () if numbers_only else (table.static_bytes, table.transient_bytes)
-        key = tuple(map(Same, (table.time_s, *memory)))
+        key = table.key[:1] if numbers_only else table.key
         if key not in known:
             bounds = map(_or_none, memory) if memory else (None, None)
             known[key] = engine.add_table(table.time_s, *bounds)

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tensoropt.compiler.support.errors import UserError
-from tensoropt.compiler.support.identity import Same
 
 __all__ = [
     "NO_LINES",
@@ -42,7 +41,8 @@ NO_LINES: Lines = np.zeros((0, 3))
 class NodeTable:
     """Costs of the K options of one node, each an array of shape [K].
 
-    An infinite time forbids an option. Left out, a memory table is zero.
+    An infinite time forbids an option. Left out, a memory table is zero. ``key`` equals the keys of
+    tables of the same arrays, as long as these live.
     """
 
     def __init__(
@@ -54,6 +54,7 @@ class NodeTable:
         self.time_s = _floats(time_s, None)
         self.static_bytes = _floats(static_bytes, self.time_s)
         self.transient_bytes = _floats(transient_bytes, self.time_s)
+        self.key = id(self.time_s), id(self.static_bytes), id(self.transient_bytes)
 
 
 class EdgeTable(NodeTable):
@@ -174,9 +175,9 @@ class Problem:
         """Return each distinct table, and the nodes that are the axes of each use."""
         uses: dict[object, tuple[NodeTable, list[tuple[int, ...]]]] = {}
         for index, node in enumerate(self.nodes):
-            uses.setdefault(_identity(node), (node, []))[1].append((index,))
+            uses.setdefault(node.key, (node, []))[1].append((index,))
         for edge in self.edges:
-            uses.setdefault(_identity(edge), (edge, []))[1].append((edge.a, edge.b))
+            uses.setdefault(edge.key, (edge, []))[1].append((edge.a, edge.b))
         return uses.values()
 
     def _check_choice(self, assignment: NDArray[np.int32]) -> None:
@@ -230,44 +231,36 @@ def _floats(values: ArrayLike | None, like: Floats | None) -> Floats:
     return np.ascontiguousarray(values, dtype=np.float64)
 
 
-def _identity(table: NodeTable) -> tuple[Same, ...]:
-    """Return a key that is equal for tables of the same arrays."""
-    return tuple(map(Same, (table.time_s, table.static_bytes, table.transient_bytes)))
-
-
 def _check_node(index: int, node: NodeTable, checked: set[object]) -> None:
-    where = f"node {index}"
     if node.time_s.ndim != 1 or node.time_s.size == 0:
         raise UserError(
-            f"{where}: time_s has a wrong shape, expected one dimension of at least one "
+            f"node {index}: time_s has a wrong shape, expected one dimension of at least one "
             f"option, got: {node.time_s.shape}"
         )
-    _check_values(where, node, node.time_s.shape, checked)
+    if node.key not in checked:
+        checked.add(node.key)
+        _check_values(f"node {index}", node, node.time_s.shape)
 
 
 def _check_edge(index: int, edge: EdgeTable, nodes: list[NodeTable], checked: set[object]) -> None:
-    where = f"edge {index}"
-    for end in (edge.a, edge.b):
+    a, b = edge.a, edge.b
+    for end in (a, b):
         if not 0 <= end < len(nodes):
-            raise UserError(f"{where}: no such node, expected 0 to {len(nodes) - 1}, got: {end}")
-    if edge.a == edge.b:
-        raise UserError(f"{where}: joins a node to itself, expected two nodes, got: {edge.a} twice")
-    _check_values(
-        f"{where} from node {edge.a} to node {edge.b}",
-        edge,
-        (len(nodes[edge.a].time_s), len(nodes[edge.b].time_s)),
-        checked,
-    )
+            raise UserError(
+                f"edge {index}: no such node, expected 0 to {len(nodes) - 1}, got: {end}"
+            )
+    if a == b:
+        raise UserError(
+            f"edge {index}: joins a node to itself, expected two nodes, got: {a} twice"
+        )
+    shape = len(nodes[a].time_s), len(nodes[b].time_s)
+    key = edge.key, shape
+    if key not in checked:
+        checked.add(key)
+        _check_values(f"edge {index} from node {a} to node {b}", edge, shape)
 
 
-def _check_values(
-    where: str, table: NodeTable, shape: tuple[int, ...], checked: set[object]
-) -> None:
-    """Check a table unless one of the same arrays is among those ``checked``."""
-    key = (_identity(table), shape)
-    if key in checked:
-        return
-    checked.add(key)
+def _check_values(where: str, table: NodeTable, shape: tuple[int, ...]) -> None:
     for name in ("time_s", "static_bytes", "transient_bytes"):
         array: Floats = getattr(table, name)
         if array.shape != shape:

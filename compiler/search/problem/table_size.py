@@ -10,7 +10,6 @@ import numpy as np
 from tensoropt.compiler.layout.mesh import is_deep
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.support.errors import UserError
-from tensoropt.compiler.support.identity import Same
 from tensoropt.compiler.support.units import format_bytes
 from tensoropt.runtime.layout.mesh import Mesh
 
@@ -55,10 +54,10 @@ def check_tables(
 
 def table_bytes(tables: MeshTables) -> int:
     """Return the approximate bytes of the tables of all edges, equal tables once."""
-    graph, cells = tables.graph, {}
+    graph, options, cells = tables.graph, tables.options, {}
     for value, node, operand in graph.edges():
-        made, used = tables.options[graph.values[value].producer], tables.options[node]
-        cells[Same(made), Same(used), operand] = len(made) * len(used)
+        made, used = options[graph.values[value].producer], options[node]
+        cells[id(made), id(used), operand] = len(made) * len(used)
     return CELL_BYTES * sum(cells.values())
 
 
