@@ -149,9 +149,9 @@ class MeshLayout:
         """
         if self.is_partial:
             raise UserError("a partial layout has no slices, expected R or S")
-        if not array.ndim:
-            view: Array = array[...]  # an array, too
-            return view
+        if self.layout.is_replicated:  # no boxes for each new shape, as of the masks of texts
+            whole: Array = array[...]  # an array even of a number
+            return whole
         return self.read_part(array, array.shape, rank)
 
     def read_part(self, source: Any, shape: Sequence[int], rank: int) -> Array:
