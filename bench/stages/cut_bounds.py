@@ -29,7 +29,7 @@ from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.stages.chunks import cuts_of
 from tensoropt.compiler.stages.cuts import cut_evenly
 from tensoropt.compiler.stages.devices import StageDevices
-from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.stages.order import order_of
 from tensoropt.runtime.support.flags import run_command
 
 __all__ = ["STAGES", "Shares", "least_slowest_s"]
@@ -51,9 +51,11 @@ _TEXT = """\
 divided by the slowest part of our cut. A forward operation and its gradients stay together. The
 bound is the k-th part of the whole, or the least time of operations that share a part: of the
 `q k + 1` longest, some part has `q + 1`. Archer et al. prove 0.945 on average at k = 16, for other
-graphs and with the time of transfers. Our cutter begins a chunk only at an operation that reads a
-parameter first; among those cuts its own are within 0.2% of the best. The second figure is for cuts
-at any operation, in program order. "-" has fewer operations with parameters than parts.
+graphs and with the time of transfers. Our cutter begins a chunk where no more bytes pass than at
+some operation that reads a parameter first, and each chunk has such an operation; among those cuts
+its own are within 0.2% of the best. The second figure is for cuts at any operation, in program
+order: pipelines with these were slower as often as faster. "-" has fewer operations with parameters
+than parts.
 """
 
 
@@ -66,10 +68,7 @@ class Shares:
 
     @classmethod
     def read(cls, plan: FrontierPoint, parts: int) -> Shares:
-        """Return the shares of a step.
-
-        Raises :class:`UserError` for more parts than the cutter makes.
-        """
+        """Return the shares of a step, with at most as many parts as the cutter makes."""
         devices = StageDevices.of_one_kind(plan, parts)
         place_s = devices.group_times[0].place_s[1]
         bound_s = least_slowest_s(place_s.tolist(), parts)
@@ -97,13 +96,8 @@ def least_slowest_s(times_s: Sequence[float], parts: int) -> float:
 def _shares(name: str) -> list[Shares | None]:
     graph = training_graph(name, **MODELS[name])
     plan = fastest_plan(graph, 1, load_device(_DEVICE))
-    found: list[Shares | None] = []
-    for parts in STAGES:
-        try:
-            found.append(Shares.read(plan, parts))
-        except UserError:
-            found.append(None)
-    return found
+    most = len(order_of(graph).first_reads)
+    return [Shares.read(plan, parts) if parts <= most else None for parts in STAGES]
 
 
 def table() -> str:

@@ -170,12 +170,12 @@ def _graph(model: Gpt | Llama, system: System) -> Graph:
 
 def _cuts(order: Order) -> list[int]:
     """Return the places at which the layers and the end of a model begin."""
-    names = [order.graph.op(order.forward[start]).name for start in order.starts]
+    names = [order.graph.op(order.forward[start]).name for start in order.first_reads]
     cuts = []
     for layer in range(_LAYERS):
-        pairs = zip(order.starts, names, strict=True)
+        pairs = zip(order.first_reads, names, strict=True)
         cuts.append(next(start for start, name in pairs if name.startswith(f"layer{layer}/")))
-    pairs = zip(order.starts, names, strict=True)
+    pairs = zip(order.first_reads, names, strict=True)
     last = next(s for s, name in pairs if s > cuts[-1] and not name.startswith("layer"))
     return [*cuts, last]
 

@@ -237,7 +237,7 @@ def _cases(graphs: Graphs, request: Request) -> Iterator[_Case]:
     :class:`UserError` for a given number of stages that the step has too few operations for.
     """
     # All alternatives have the same forward pass.
-    most = len(order_of(next(iter(graphs.values()))).starts)
+    most = len(order_of(next(iter(graphs.values()))).first_reads)
     asked: Mapping[str, Family] = FAMILIES
     if INFERENCE in graphs:
         asked = {STREAM: Family()}

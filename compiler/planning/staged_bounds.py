@@ -18,7 +18,6 @@ from tensoropt.compiler.stages.bounds import (
     least_shared_s,
     least_time_s,
 )
-from tensoropt.compiler.stages.order import order_of
 from tensoropt.compiler.stages.pipeline import Pipeline
 
 __all__ = ["Bound", "UnlikeBound", "time_epsilon"]
@@ -61,12 +60,12 @@ class Bound:
         return self._filled_s() if self.graph.trains else self._of_stream_s()
 
     def _of_stream_s(self) -> float:
-        request, order = self.request, order_of(self.graph)
+        request = self.request
         overhead_s = request.description.step_overhead_s
         if request.objective != THROUGHPUT:
             return self.one_stage_s + request.stages * overhead_s
         _, place_s = least_place_s(self.graph, request.meshes, request.description)
-        return least_interval_s(self.one_stage_s, place_s, order.starts, request.stages, overhead_s)
+        return least_interval_s(self.one_stage_s, place_s, request.stages, overhead_s)
 
     def _filled_s(self) -> float:
         request, stages = self.request, self.request.stages

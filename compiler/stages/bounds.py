@@ -97,17 +97,14 @@ def least_time_s(
     return low_s
 
 
-def least_interval_s(
-    work_s: float, place_s: Floats, starts: Sequence[int], stages: int, overhead_s: float = 0.0
-) -> float:
+def least_interval_s(work_s: float, place_s: Floats, stages: int, overhead_s: float = 0.0) -> float:
     """Return a lower bound on the interval between the results of a stream of inputs.
 
     ``work_s`` is a lower bound on the time of one input on one stage, ``place_s`` are lower bounds
-    on the time of each place, and stages begin at ``starts``. Each stage runs a graph, which takes
-    ``overhead_s`` more. ``O(places + starts log starts)``.
+    on the time of each place. Each stage runs a graph, which takes ``overhead_s`` more.
+    ``O(places stages)``.
     """
-    unit_s = np.add.reduceat(place_s, np.array(starts)).tolist()
-    return max(work_s / stages, least_slowest_s(unit_s, stages)) + overhead_s
+    return max(work_s / stages, least_slowest_s(place_s, stages)) + overhead_s
 
 
 def least_shared_s(place_s: Sequence[Floats], stages: Sequence[int], chunks: int = 1) -> float:

@@ -25,13 +25,14 @@ def cuts_of(
 ) -> list[int]:
     """Return the places of the forward pass at which each chunk but the first begins.
 
-    ``places`` has the stage of each chunk. A chunk begins with an operation that reads a parameter
-    first, so each has parameters. There are at least as many of these as chunks.
+    ``places`` has the stage of each chunk. Each chunk reads a parameter first, as each stage trains
+    one; there are at least as many of these reads as chunks.
     """
-    order = devices.group_times[0].order
-    rows = [_units_s(times, evenness) for times in devices.group_times]
+    whole = devices.group_times[0]
+    rows = [_units_s(times, whole, evenness) for times in devices.group_times]
     unit_s, lead_s = zip(*(rows[devices.groups[stage]] for stage in places), strict=True)
-    return [order.starts[unit] for unit in cut_evenly(unit_s, _passing(devices), lead_s)]
+    units = cut_evenly(unit_s, _passing(whole), lead_s, needed=whole.needed)
+    return _places(whole, units)
 
 
 def cuts_within(devices: StageDevices, in_flight: Sequence[int]) -> list[int] | None:
@@ -39,42 +40,47 @@ def cuts_within(devices: StageDevices, in_flight: Sequence[int]) -> list[int] | 
 
     Stages keep the activations of ``in_flight`` micro-batches.
     """
-    order, whole = devices.group_times[0].order, devices.group_times[0]
-    unit_s = [_units_s(times, "chunks")[0] for times in devices.group_times]
-    static, kept = (np.add.reduceat(own, order.starts) for own in whole.place_bytes)
+    whole = devices.group_times[0]
+    unit_s = [_units_s(times, whole, "chunks")[0] for times in devices.group_times]
+    static, kept = (np.add.reduceat(own, whole.beginnings) for own in whole.place_bytes)
     working = whole.step([]).working_bytes
     pairs = zip(in_flight, devices.limits_bytes, strict=True)
     room = [(static + count * kept) / max(most - working, 1) for count, most in pairs]
     times_s = [unit_s[group] for group in devices.groups]
-    found = cut_within(times_s, _passing(devices), room)
-    return None if found is None else [order.starts[unit] for unit in found]
+    units = cut_within(times_s, _passing(whole), room, whole.needed)
+    return None if units is None else _places(whole, units)
 
 
 def stream_cuts(devices: StageDevices) -> list[int]:
     """Return the places at which each stage but the first begins, in inference.
 
     The slowest stage or transfer is about the fastest: all of them work at the same time, on
-    different inputs. There are at least as many beginnings as stages.
+    different inputs. A stage begins anywhere, and reads a parameter first.
     """
-    order, passing = devices.group_times[0].order, _passing(devices)
-    rows = [_units_s(times, "chunks")[0] for times in devices.group_times]
+    whole = devices.group_times[0]
+    passing: list[int] = whole.passing_bytes[:-1].tolist()
     links = [devices.link(stage, stage + 1) for stage in range(devices.stages - 1)]
     sent = {link: np.array([link.send_s(size) for size in passing]) for link in links}
     sent_s = [*(sent[link] for link in links), np.zeros(len(passing))]
-    unit_s = [rows[group] for group in devices.groups]
-    return [order.starts[unit] for unit in cut_evenly(unit_s, passing, sent_s=sent_s)]
+    place_s = [devices.group_times[group].place_s[1] for group in devices.groups]
+    return cut_evenly(place_s, passing, sent_s=sent_s, needed=whole.order.first_reads)
 
 
-def _units_s(times: NodeTimes, evenness: Evenness) -> tuple[Floats, Floats]:
-    """Return the time between beginnings of chunks, and the lead of a chunk at each of them."""
-    starts = [*times.order.starts, len(times.order.forward)]
+def _units_s(times: NodeTimes, whole: NodeTimes, evenness: Evenness) -> tuple[Floats, Floats]:
+    """Return the time between the beginnings of ``whole``, and the lead of a chunk at each."""
+    starts = [*whole.beginnings, len(times.order.forward)]
     forward_s, all_s = (np.concatenate([[0.0], np.cumsum(own)])[starts] for own in times.place_s)
     lead_s = {"chunks": 0.0 * all_s, "ends": forward_s, "ends without W": all_s}[evenness]
     return np.diff(all_s), lead_s[:-1] / times.order.graph.micro_batches
 
 
-def _passing(devices: StageDevices) -> list[int]:
+def _places(whole: NodeTimes, units: Sequence[int]) -> list[int]:
+    """Return the places of some beginnings of chunks."""
+    found: list[int] = whole.beginnings[list(units)].tolist()
+    return found
+
+
+def _passing(whole: NodeTimes) -> list[int]:
     """Return the bytes that pass each beginning of a chunk."""
-    times = devices.group_times[0]
-    passing: list[int] = times.passing_bytes[times.order.starts].tolist()
+    passing: list[int] = whole.passing_bytes[whole.beginnings].tolist()
     return passing

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tensoropt.compiler.stages.order import Floats
+from tensoropt.compiler.stages.order import Floats, Ints
 
 __all__ = ["cut_evenly", "cut_within", "least_slowest_s"]
 
@@ -27,40 +27,48 @@ def cut_evenly(
     passing_bytes: Sequence[int],
     lead_s: Sequence[Times] | None = None,
     sent_s: Sequence[Times] | None = None,
+    needed: Sequence[int] | None = None,
 ) -> list[int]:
     """Return the first position of each part but the first.
 
     Each part has a row of ``times_s``: the times of all positions, should they be in that part.
-    ``passing_bytes`` has the bytes that pass each position, from the positions before it. No part
-    is empty: there are at least as many positions as parts. A part that begins at a position takes
-    ``lead_s`` more time, which grows from position to position, by no more than their times. The
-    cut after a part takes ``sent_s``, at the same time as all parts. The slowest part or cut takes
-    at most 0.2% more time than in the best cuts. Among these the least bytes pass. ``O(n parts)``.
+    ``passing_bytes`` has the bytes that pass each position, from the positions before it. Each part
+    has one of the positions ``needed``, by default any position; there are at least as many of them
+    as parts. A part that begins at a position takes ``lead_s`` more time, which grows from
+    position to position, by no more than their times. The cut after a part takes ``sent_s``, at the
+    same time as all parts. The slowest part or cut takes at most 0.2% more time than in the best
+    cuts. Among these the least bytes pass. ``O(n parts)``.
     """
     parts, count = len(times_s), len(passing_bytes)
-    if not 1 <= parts <= count:
-        raise ValueError(f"expected 1 to {count} parts, got: {parts}")
+    most = count if needed is None else len(needed)
+    if not 1 <= parts <= most:
+        raise ValueError(f"expected 1 to {most} parts, got: {parts}")
     zeros = [np.zeros(count)] * parts
-    return _cut(_rows(times_s, lead_s or zeros, sent_s or zeros, zeros), passing_bytes)
+    rows = _rows(times_s, lead_s or zeros, sent_s or zeros, zeros)
+    return _cut(rows, passing_bytes, _latest(count, needed))
 
 
 def cut_within(
-    times_s: Sequence[Times], passing_bytes: Sequence[int], room: Sequence[Times]
+    times_s: Sequence[Times],
+    passing_bytes: Sequence[int],
+    room: Sequence[Times],
+    needed: Sequence[int] | None = None,
 ) -> list[int] | None:
     """Return cuts like :func:`cut_evenly` in which the positions of each part have room.
 
     They take their share of the row of ``room`` of that part, which has 1 for all of them. Returns
     ``None`` if no cuts have room.
     """
-    zeros = [np.zeros(len(passing_bytes))] * len(times_s)
+    count = len(passing_bytes)
+    zeros, latest = [np.zeros(count)] * len(times_s), _latest(count, needed)
     rows = _rows(times_s, zeros, zeros, room)
-    return _cut(rows, passing_bytes) if _fits(rows, np.inf) else None
+    return _cut(rows, passing_bytes, latest) if _fits(rows, latest, np.inf) else None
 
 
 def least_slowest_s(times_s: Times, parts: int) -> float:
     """Return a bound below the slowest of at most ``parts`` parts, over all cuts; a close one."""
     row = _Row.read(times_s, *[np.zeros(len(times_s))] * 3)
-    low_s, _ = _slowest_s([row] * min(parts, len(times_s)))
+    low_s, _ = _slowest_s([row] * min(parts, len(times_s)), _latest(len(times_s), None))
     return low_s
 
 
@@ -71,9 +79,21 @@ def _rows(*columns: Sequence[Times]) -> list[_Row]:
     return [known[tuple(map(id, own))] for own in given]
 
 
-def _cut(rows: Sequence[_Row], passing_bytes: Sequence[int]) -> list[int]:
-    _, high_s = _slowest_s(rows)
-    return _cheapest(rows, passing_bytes, high_s * (1 + _SLACK))
+def _latest(count: int, needed: Sequence[int] | None) -> Ints:
+    """Return the last beginning of a part with one of the positions ``needed``, for each end.
+
+    It is -1 if there is none.
+    """
+    ends = np.arange(1, count + 1)
+    if needed is None:
+        return ends - 1
+    given = np.concatenate([[-1], np.array(needed, int)])
+    return given[np.searchsorted(given, ends) - 1]
+
+
+def _cut(rows: Sequence[_Row], passing_bytes: Sequence[int], latest: Ints) -> list[int]:
+    _, high_s = _slowest_s(rows, latest)
+    return _cheapest(rows, passing_bytes, latest, high_s * (1 + _SLACK))
 
 
 @dataclass(frozen=True)
@@ -102,7 +122,7 @@ class _Row:
         return found
 
 
-def _slowest_s(rows: Sequence[_Row]) -> tuple[float, float]:
+def _slowest_s(rows: Sequence[_Row], latest: Ints) -> tuple[float, float]:
     """Return a lower and an upper bound on the time of the slowest part or cut, close together."""
     distinct = {id(own): own for own in rows}.values()
     least_s = np.min([np.diff(own.until_s) for own in distinct], axis=0)
@@ -110,20 +130,20 @@ def _slowest_s(rows: Sequence[_Row]) -> tuple[float, float]:
     high_s = float(max(max(own.until_s[-1], own.cut_s.max()) for own in rows))
     step = 0.01  # most cuts are nearly even
     while low_s and (next_s := low_s * (1 + step)) < high_s:
-        if _fits(rows, next_s):
+        if _fits(rows, latest, next_s):
             high_s = next_s
             break
         low_s, step = next_s, 2 * step
     while high_s - low_s > _CLOSE * high_s:
         middle_s = (low_s + high_s) / 2
-        if _fits(rows, middle_s):
+        if _fits(rows, latest, middle_s):
             high_s = middle_s
         else:
             low_s = middle_s
     return low_s, high_s
 
 
-def _fits(rows: Sequence[_Row], most_s: float) -> bool:
+def _fits(rows: Sequence[_Row], latest: Ints, most_s: float) -> bool:
     """Return whether parts and cuts of at most ``most_s`` have all positions.
 
     Of all beginnings that the parts before reach, the last leaves the shortest part.
@@ -131,28 +151,33 @@ def _fits(rows: Sequence[_Row], most_s: float) -> bool:
     at = np.arange(len(rows[0].until_s))
     reached = at == 0
     for row in rows:
-        begin = np.maximum.accumulate(np.where(reached, at, -1))[:-1]
+        begin = np.where(latest < 0, -1, np.maximum.accumulate(np.where(reached, at, -1))[latest])
         fits = (row.until_s[1:] - row.from_s[begin] <= most_s) & (row.cut_s[1:] <= most_s)
         fits &= row.room[1:] - row.room[begin] <= 1 + _CLOSE
         reached = np.concatenate([[False], fits & (begin >= 0)])
     return bool(reached[-1])
 
 
-def _cheapest(rows: Sequence[_Row], passing_bytes: Sequence[int], most_s: float) -> list[int]:
+def _cheapest(
+    rows: Sequence[_Row], passing_bytes: Sequence[int], latest: Ints, most_s: float
+) -> list[int]:
     """Return the cuts at which the least bytes pass, with parts and cuts of at most ``most_s``."""
     count, infinite = len(passing_bytes), float("inf")
     cost: list[float] = [0.0, *[infinite] * count]
     before: list[list[int]] = []
     first = {id(row): row.first_beginnings(most_s) for row in rows}
+    last = [-1, *latest.tolist()]
     can_end = {id(row): (row.cut_s <= most_s).tolist() for row in rows}
     for part, row in enumerate(rows):
         ends = can_end[id(row)]
         found, came = [infinite] * (count + 1), [0] * (count + 1)
-        window: deque[int] = deque()
+        window, begun = deque[int](), part
         for end, begin in enumerate(first[id(row)][part + 1 :], part + 1):
-            while window and cost[window[-1]] >= cost[end - 1]:
-                window.pop()
-            window.append(end - 1)
+            for new in range(begun, last[end] + 1):
+                while window and cost[window[-1]] >= cost[new]:
+                    window.pop()
+                window.append(new)
+            begun = max(begun, last[end] + 1)
             while window and window[0] < begin:
                 window.popleft()
             if ends[end] and window and cost[window[0]] < infinite:

@@ -30,14 +30,14 @@ class Order:
     """The places of the nodes of ``graph``.
 
     ``forward`` are the nodes of the forward pass that depend on an input; a place is a position
-    among them, and ``starts`` are the places at which a chunk may begin. Per node, ``places`` has
-    the place that decides its chunk, -1 for nodes of the update and for those that each chunk
-    computes for itself; ``homes`` has a place for these too.
+    among them, and ``first_reads`` are the places at which a parameter is read first. Per node,
+    ``places`` has the place that decides its chunk, -1 for nodes of the update and for those that
+    each chunk computes for itself; ``homes`` has a place for these too.
     """
 
     graph: Graph
     forward: Sequence[int]
-    starts: Sequence[int]
+    first_reads: Sequence[int]
     places: Ints
     homes: Ints
 
@@ -164,7 +164,7 @@ def order_of(graph: Graph) -> Order:
     return Order(
         graph,
         forward,
-        _starts(graph, forward, derived),
+        _first_reads(graph, forward, derived),
         np.array(places, np.int64),
         np.array(_homes(graph, places), np.int64),
     )
@@ -201,8 +201,8 @@ def _derived(graph: Graph) -> set[int]:
     return found
 
 
-def _starts(graph: Graph, forward: Sequence[int], derived: set[int]) -> list[int]:
-    """Return the positions in ``forward`` at which a parameter is read first; the first is 0."""
+def _first_reads(graph: Graph, forward: Sequence[int], derived: set[int]) -> list[int]:
+    """Return the positions in ``forward`` at which a parameter is read first."""
     roots: dict[int, set[int]] = {}  # the parameters that a derived node depends on
     for index in sorted(derived):
         made = [roots[p] for p in _producers(graph, index) if p in derived]
@@ -214,7 +214,7 @@ def _starts(graph: Graph, forward: Sequence[int], derived: set[int]) -> list[int
         if read - seen:
             found.append(position)
         seen |= read
-    return [0, *found[1:]]
+    return found
 
 
 def _leader(graph: Graph, index: int) -> int | None:

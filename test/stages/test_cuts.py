@@ -14,6 +14,21 @@ from tensoropt.compiler.stages.cuts import cut_evenly, cut_within
 SLACK = 1.002
 
 
+def draw_needed(data: st.DataObject, count: int) -> list[int]:
+    """Draw the positions of which each part has one."""
+    return sorted(data.draw(st.sets(st.integers(0, count - 1), min_size=1)))
+
+
+def every_cut(needed: Sequence[int], count: int, parts: int) -> list[tuple[int, ...]]:
+    return [
+        cuts
+        for cuts in itertools.combinations(range(1, count), parts - 1)
+        if all(
+            any(a <= own < b for own in needed) for a, b in itertools.pairwise([0, *cuts, count])
+        )
+    ]
+
+
 def slowest(times: Sequence[float], leads: Sequence[float], cuts: Sequence[int]) -> float:
     ends = [0, *cuts, len(times)]
     return max(leads[a] + sum(times[a:b]) for a, b in itertools.pairwise(ends))
@@ -32,12 +47,14 @@ def test_no_cut_within_the_slack_lets_less_pass(
 ) -> None:
     times, passing = [float(time) for time, _, _ in rows], [size for _, size, _ in rows]
     leads = [0.0, *itertools.accumulate(time * share for time, _, share in rows)][:-1]
-    parts = data.draw(st.integers(1, len(rows)))
-    found = cut_evenly([times] * parts, passing, [leads] * parts)
+    needed = draw_needed(data, len(rows))
+    parts = data.draw(st.integers(1, len(needed)))
+    found = cut_evenly([times] * parts, passing, [leads] * parts, needed=needed)
     assert found == sorted(set(found))
     assert len(found) == parts - 1
     assert all(0 < cut < len(rows) for cut in found)
-    every = list(itertools.combinations(range(1, len(rows)), parts - 1))
+    every = every_cut(needed, len(rows), parts)
+    assert tuple(found) in every
     limit = min(slowest(times, leads, cuts) for cuts in every) * SLACK + 1e-6
     assert slowest(times, leads, found) <= limit
     least = min(
@@ -94,7 +111,8 @@ def test_unlike_parts(count: int, data: st.DataObject) -> None:
 
 @given(st.integers(1, 7), st.data())
 def test_parts_have_room(count: int, data: st.DataObject) -> None:
-    parts = data.draw(st.integers(1, count))
+    needed = draw_needed(data, count)
+    parts = data.draw(st.integers(1, len(needed)))
     row = st.lists(st.integers(1, 30).map(float), min_size=count, max_size=count)
     times = data.draw(row)
     rooms = [
@@ -106,12 +124,12 @@ def test_parts_have_room(count: int, data: st.DataObject) -> None:
         ends = [0, *cuts, count]
         return all(sum(rooms[k][ends[k] : ends[k + 1]]) <= 1 + 1e-9 for k in range(parts))
 
-    found = cut_within([times] * parts, [0] * count, rooms)
-    every = [*filter(has_room, itertools.combinations(range(1, count), parts - 1))]
+    found = cut_within([times] * parts, [0] * count, rooms, needed)
+    every = [*filter(has_room, every_cut(needed, count, parts))]
     assert (found is None) == (not every)
     if found is not None:
         least = min(slowest(times, [0.0] * count, cuts) for cuts in every)
-        assert has_room(found)
+        assert tuple(found) in every
         assert slowest(times, [0.0] * count, found) <= least * SLACK + 1e-4
 
 

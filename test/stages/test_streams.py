@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from all_cuts import all_cuts
 from graphs.gpt import Gpt
 from graphs.small import SMALL
 from onnx import TensorProto, helper, numpy_helper
@@ -84,7 +85,7 @@ def intervals(point: FrontierPoint, stages: int) -> dict[tuple[int, ...], float]
     """Return the interval of every cut of a point."""
     times, found = NodeTimes(point), {}
     link, overhead_s = stage_link(point.tables.device, stages, point.mesh), 2e-6
-    for cuts in itertools.combinations(times.order.starts[1:], stages - 1):
+    for cuts in all_cuts(times.order, stages):
         chunks = times.step(cuts).chunks
         sent = [link.latency_s + own.sent_bytes / link.bandwidth_bytes_per_s for own in chunks[:-1]]
         found[cuts] = max([*sent, *(own.forward_s + overhead_s for own in chunks)])

@@ -159,11 +159,15 @@ def test_a_schedule_decides_the_memory(case: Callable[[str], Case]) -> None:
 
 
 def cut_anywhere(point: to.Point, seed: int) -> to.Point:
-    """Return a point in stages with chunks that begin at random places instead."""
+    """Return a point in stages with chunks that begin at random places instead.
+
+    Each has a parameter: between the places of two reads there is room for a beginning.
+    """
     staged, rng = point.found, np.random.default_rng(seed)
     made = staged.pipeline  # type: ignore[attr-defined]
-    starts = made.devices.group_times[0].order.starts[1:]
-    cuts = sorted(int(cut) for cut in rng.choice(starts, made.schedule.chunks - 1, replace=False))
+    reads = made.devices.group_times[0].order.first_reads
+    picked = sorted(rng.choice(len(reads) - 1, made.schedule.chunks - 1, replace=False).tolist())
+    cuts = [int(rng.integers(reads[one] + 1, reads[one + 1] + 1)) for one in picked]
     own = pipeline_of(made.devices, made.family, cuts)
     return to.Point(point._whole, replace(staged, pipeline=own))  # type: ignore[type-var]
 
