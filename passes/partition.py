@@ -20,7 +20,7 @@ from tensoropt.compiler.sharding.rule.strategies import strategy_of_layouts
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects import onnx
 from tensoropt.dialects.build import Build, tensor_type
-from tensoropt.dialects.collectives import fill_padding
+from tensoropt.dialects.collectives import collective, fill_padding
 from tensoropt.dialects.mlir import func, ir
 from tensoropt.dialects.topt import RESHARD, keys, layout_of, mesh_of
 from tensoropt.passes.base import Pass
@@ -29,6 +29,7 @@ from tensoropt.passes.reshards import take_part
 from tensoropt.passes.strategies import resharder_of, signature_layouts, strategy_of
 from tensoropt.runtime.layout.layout import Layout
 from tensoropt.runtime.layout.mesh import Mesh
+from tensoropt.runtime.support.collectives import Settings
 
 __all__ = ["PartitionPass"]
 
@@ -61,6 +62,7 @@ class _Partition:
         self.resharder = resharder_of(module, self.old)
         self.rules = RuleReader()
         self.times = NodeTimes(self.old, self.resharder)
+        self.has_replicas = keys.REPLICAS.on(module.operation.attributes)
         self.local: dict[ir.Value, ir.Value] = {}
         self.layouts: dict[ir.Value, Layout] = {}
 
@@ -179,6 +181,8 @@ class _Partition:
             _take_chunk(op, results, read)
             self.times.note_fills(read, operands)
             self.times.note(op, (info, rule, strategy), results, operands)
+            if self.has_replicas and _takes_gradient(op):
+                results = [_summed_over_replicas(value) for value in results]
         self.local.update(zip(op.results, results, strict=True))
         self.layouts.update(zip(op.results, strategy.results, strict=True))
 
@@ -261,6 +265,24 @@ class _Partition:
         return tensor_type(
             layout.local_shape(info.sizes, self.mesh), ir.RankedTensorType(type_).element_type
         )
+
+
+def _takes_gradient(op: ir.Operation) -> bool:
+    """Return whether ``op`` is the one in the update that reads a gradient, to reduce it."""
+    if onnx.phase(op) != "update" or not len(op.operands):
+        return False
+    made = onnx.owner(op.operands[0])
+    while made is not None and made.name == RESHARD:
+        made = onnx.owner(made.operands[0])
+    return made is not None and keys.GRADIENT_OF.on(made.attributes)
+
+
+def _summed_over_replicas(gradient: ir.Value) -> ir.Value:
+    """Return the sum of a gradient over the ranks with one place in all replicas."""
+    settings: Settings = {"reduction": "sum"}
+    total = collective("all_reduce", gradient, (), settings, ir.OpResult(gradient).owner.location)
+    keys.STAGES.set(ir.OpResult(total).owner.attributes, True)
+    return total
 
 
 def _name_op(name: str | None, results: Sequence[ir.Value], operands: Sequence[ir.Value]) -> None:

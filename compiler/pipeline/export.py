@@ -16,14 +16,21 @@ from tensoropt.compiler.exporter.plan_weights import PlanWeights
 from tensoropt.compiler.exporter.rank import RUNTIME, export_rank, export_state, export_whole_state
 from tensoropt.compiler.exporter.weights import ParameterSource
 from tensoropt.compiler.pipeline.costs import node_costs
-from tensoropt.compiler.pipeline.document import plan_document, predicted, stages_of
+from tensoropt.compiler.pipeline.document import meshes_of, plan_document, predicted, stages_of
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.cut import Parts, argument_names, copy_of, cut_step
 from tensoropt.dialects import onnx
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import mesh_of
-from tensoropt.dialects.topt.keys import NAME, PARAM, STATE, TRAINING
+from tensoropt.dialects.topt.keys import (
+    NAME,
+    PARAM,
+    REPLICA_DEVICES,
+    REPLICAS,
+    STATE,
+    TRAINING,
+)
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
 from tensoropt.passes.combine_collectives import CombineCollectivesPass
 from tensoropt.passes.keep_whole import drop_whole, whole_of
@@ -170,19 +177,19 @@ def _parts(program: ir.Module) -> Parts:
 
 def _export_parts(
     parts: Parts,
-    stages: int,
+    meshes: int,
     stored: PlanWeights,
     say: Say,
     export_more: Callable[[int, Iterable[ir.Module]], None] = lambda rank, own: None,
 ) -> None:
-    """Write the graphs of each rank; ``export_more`` writes its other files."""
+    """Write the graphs of each rank of ``meshes``; ``export_more`` writes its other files."""
     size = stored.mesh.size
-    for rank in range(size * stages):
-        say(f"writing ranks: {rank + 1} of {size * stages}")
+    for rank in range(size * meshes):
+        say(f"writing ranks: {rank + 1} of {size * meshes}")
         own = parts.of_stage(rank // size)
         for graph, part in own.items():
             suffix = "" if graph == GRADIENTS else f".{graph}"
-            export_rank(part, rank, stored, suffix, stages=stages)
+            export_rank(part, rank, stored, suffix, meshes=meshes)
         export_more(rank, own.values())
 
 
@@ -205,7 +212,7 @@ def _export_step(
                 names = {name for part in own for name in argument_names(part)}
                 export_state(program, rank, stored, names)
 
-        _export_parts(parts, stages_of(module), stored, say, export_own_state)
+        _export_parts(parts, meshes_of(module), stored, say, export_own_state)
     memory = memory_of(program, parts)
     spec = BuildTrainingStepPass.read(module).spec
     return {
@@ -214,4 +221,14 @@ def _export_step(
             spec, parts, "weights" if with_state else "checkpoint"
         ),
         **({} if parts.stages is None else {"stages": describe_stages(program, parts, memory)}),
+        **_replicas(program),
     }
+
+
+def _replicas(program: ir.Module) -> dict[str, Any]:
+    """Return the entry ``replicas`` of plan.json, if there are any."""
+    attributes = program.operation.attributes
+    if not REPLICAS.on(attributes):
+        return {}
+    batches, devices = REPLICAS.of(attributes), REPLICA_DEVICES.of(attributes)
+    return {"replicas": {"micro_batches": batches, "devices": devices}}

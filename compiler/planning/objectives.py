@@ -69,10 +69,11 @@ def frontier(
     if request.objective == THROUGHPUT and INFERENCE not in graphs:
         objective, train = map(request.interface.name_of, ("objective", "train"))
         raise UserError(f"{objective} {THROUGHPUT} is of inference, expected no {train}")
-    if request.stages != 1:
-        return _staged(graphs, request, say, begun_s)
-    if request.given_plan is not None:
+    if request.stages == 1 and request.given_plan is not None:
         return _cost_plan(graphs, request, request.given_plan)
+    trains_in_several = any(way.micro_batches > 1 for way in graphs)
+    if request.stages != 1 or (request.replicates and trains_in_several):
+        return _staged(graphs, request, say, begun_s)
     return _frontier(graphs, request, say, _interruptible(request, graphs, begun_s))
 
 

@@ -341,6 +341,11 @@ class Request:
         spans_nodes = self.devices > load_device(self.device).devices_per_node
         return self.accumulates and is_free and spans_nodes
 
+    @property
+    def replicates(self) -> bool:
+        """True if training steps on replicas are searched: on unlike devices, without a mesh."""
+        return bool(self.groups) and self.mesh is None and self.stages in (1, AUTO)
+
     @cached_property
     def description(self) -> Device:
         """The description of a device; raises UserError if it is unknown.

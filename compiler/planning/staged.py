@@ -4,7 +4,8 @@ A training step, or the program of inference, is searched on the devices of one 
 layers, for each number of stages and of micro-batches. Each of its points is a choice of
 strategies, from which pipelines with the schedules of all families follow. With ``p`` stages, the
 slowest takes at least the ``p``-th part of the time that one stage would need for all layers, so
-the searches bound the times of all pipelines.
+the searches bound the times of all pipelines. On unlike devices the same points are also steps on
+replicas.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 from tensoropt.compiler.planning.memory_limit import nothing_fits
+from tensoropt.compiler.planning.replicas import ReplicasBound, can_replicate, replicated
 from tensoropt.compiler.planning.request import AUTO, THROUGHPUT, Request
 from tensoropt.compiler.planning.staged_bounds import Bound, UnlikeBound, time_epsilon
 from tensoropt.compiler.search.frontier.points import (
@@ -148,18 +150,18 @@ class StagedPoint(FrontierPoint):
 def staged_frontier(
     graphs: Graphs, request: Request, search: Search, total_s: float | None
 ) -> FrontierResult:
-    """Return the points of all pipelines that ``request`` asks for, none dominated.
+    """Return the points of all pipelines and replicas that ``request`` asks for, none dominated.
 
-    ``search`` returns the frontier of some of the graphs. The searches of all pipelines together
-    take ``total_s``, if given, and so does the search without stages. The bound is one of the
+    ``search`` returns the frontier of some of the graphs. The searches of all pipelines and
+    replicas together take ``total_s``, if given, and so does the search of one mesh. The bound is one of the
     least time. Ctrl-C ends all searches. Raises :class:`UserError` if nothing fits the memory
     limit, and for a given number of stages that the step cannot be cut into.
     """
     cases = [*_cases(graphs, request)]
     left_s = total_s
     points: list[FrontierPoint] = []
-    bounds, results = list[Bound | UnlikeBound](), list[FrontierResult]()
-    spread = _Spread(request)
+    bounds, results = list[Bound | UnlikeBound | ReplicasBound](), list[FrontierResult]()
+    spread, of_kinds = _Spread(request), dict[tuple[int, int], list[FrontierResult]]()
     for number, case in enumerate(cases):
         stages = case.stages
         limit_s, begun = total_s, (time.monotonic(), time.process_time())
@@ -184,14 +186,21 @@ def staged_frontier(
             left_s -= min(time.monotonic() - begun[0], time.process_time() - begun[1])
         with without_collection():
             made = [] if stages == 1 else [*_pipelines(found, case, spread)]
+            if case.replicates:
+                points += [replicated(one, spread.between) for one in spread.replicas(found, stages)]
         points += found.points if stages == 1 else [_point(own, request) for own in made]
         graph = next(iter(kept.values()))
+        if case.replicates:
+            of_kinds.setdefault((stages, graph.micro_batches), []).append(found)
         if not request.groups or stages == 1:
             bounds.append(Bound(found, made, own, graph))
-        elif case.device == request.groups[0].name:  # one bound is about the searches of all groups
+        elif case.families and case.device == request.groups[0].name:
+            # One bound is about the searches of all groups.
             bounds.append(UnlikeBound(request, graph, stages, case.chunks))
         if found.interrupted:
             break
+    for (replicas, batches), of_kind in of_kinds.items():
+        bounds.append(ReplicasBound(of_kind, spread.counts(replicas), batches))
     fits = [point for point in points if request.fits(point.process_bytes)]
     if not fits:
         raise nothing_fits(request, request.memory_bytes or 0, least_process_bytes(points))
@@ -216,13 +225,15 @@ def staged_frontier(
 class _Case:
     """A search: a number of stages, of micro-batches, and the families that the step can have.
 
-    It is on ``device``, one of the unlike ones if stages may have these.
+    It is on ``device``, one of the unlike ones if stages may have these. ``replicates``: as many
+    replicas are searched too.
     """
 
     stages: int
     micro_batches: Sequence[int]
     device: str
     families: Sequence[str] = ()
+    replicates: bool = False
 
     @property
     def chunks(self) -> int:
@@ -236,8 +247,9 @@ def _cases(graphs: Graphs, request: Request) -> Iterator[_Case]:
     Many stages come first: their searches are short, and leave their time to the others. Raises
     :class:`UserError` for a given number of stages that the step has too few operations for.
     """
-    # All alternatives have the same forward pass.
+    # All alternatives have the same forward pass, and graphs of one number the same shapes.
     most = len(order_of(next(iter(graphs.values()))).starts)
+    of_number = {way.micro_batches: graph for way, graph in graphs.items()}
     asked: Mapping[str, Family] = FAMILIES
     if INFERENCE in graphs:
         asked = {STREAM: Family()}
@@ -245,20 +257,23 @@ def _cases(graphs: Graphs, request: Request) -> Iterator[_Case]:
         asked = {request.schedule: FAMILIES[request.schedule]}
     numbers = sorted({way.micro_batches for way in graphs})
     for stages in _counts(request):
-        families = fitting(asked, stages, most)
+        families = fitting(asked, stages, most) if request.stages != 1 else []
         if stages == 1:
             yield _Case(1, numbers, request.device)
-        elif families:
-            enough = [number for number in numbers if number >= stages]
-            names = dict.fromkeys(own.name for own in request.groups) or [request.device]
-            for number, name in itertools.product(enough or numbers[-1:], names):
-                yield _Case(stages, [number], name, families)
-        elif request.stages != AUTO:
+            continue
+        if not families and request.stages not in (1, AUTO):
             raise _too_many(request, asked, most)
+        enough = [number for number in numbers if number >= stages] or numbers[-1:]
+        names = dict.fromkeys(own.name for own in request.groups) or [request.device]
+        for number, name in itertools.product(enough, names):
+            replicates = request.replicates and can_replicate(of_number[number], stages)
+            if families or replicates:
+                yield _Case(stages, [number], name, families, replicates)
 
 
 def _counts(request: Request) -> Sequence[int]:
-    if request.stages != AUTO:
+    """Return the numbers of stages and replicas to search, 1 among them for neither."""
+    if request.stages != AUTO and not request.replicates:
         return [int(request.stages)]
     whole = math.gcd(request.devices, *(own.count for own in request.groups))
     sizes = [size for size in range(1, whole + 1) if whole % size == 0]
@@ -279,22 +294,40 @@ def _too_many(request: Request, families: Mapping[str, Family], most: int) -> Us
 
 
 class _Spread:
-    """The devices of the stages of points of a search: unlike groups in every order."""
+    """The devices of the stages of points of a search: unlike groups in every order.
+
+    Replicas are in the order of the groups. ``between`` has the links between groups.
+    """
 
     def __init__(self, request: Request) -> None:
-        self.groups, self.between = request.groups, request.description.network
-        self.request, self._known = request, dict[tuple[MeshTables, str], MeshTables]()
+        self.groups, self.between = request.groups, request.description.between_groups
+        # Of a part of the devices, as in the search of one stage.
+        self.request = request if request.stages != 1 else replace(request, stages=AUTO)
+        self._known = dict[tuple[MeshTables, str], MeshTables]()
+
+    def counts(self, parts: int) -> list[int]:
+        """Return the number of stages or replicas of each group if there are ``parts`` in all."""
+        size = self.request.devices // parts
+        return [own.count // size for own in self.groups]
+
+    def replicas(self, found: FrontierResult, replicas: int) -> Iterator[list[FrontierPoint]]:
+        """Yield each point of a search on the device of each of ``replicas``."""
+        for point in found.points:
+            pairs = zip(self.groups, self.counts(replicas), strict=True)
+            yield [
+                own for group, n in pairs for own in [self._priced(point, group.name)] for _ in range(n)
+            ]
 
     def devices(self, point: FrontierPoint, stages: int) -> Iterator[StageDevices]:
         """Yield the devices of ``stages`` for the strategies of ``point``."""
         if not self.groups:
             yield StageDevices.of_one_kind(point, stages)
             return
-        size = sum(own.count for own in self.groups) // stages
+        size = self.request.devices // stages
         priced = {own.name: self._priced(point, own.name) for own in self.groups}
         for order in dict.fromkeys(itertools.permutations(self.groups)):
             counts = [own.count // size for own in order]
-            yield StageDevices([priced[own.name] for own in order], counts, self.between)
+            yield StageDevices([priced[own.name] for own in order], counts, self.between.network)
 
     def _priced(self, point: FrontierPoint, name: str) -> FrontierPoint:
         """Return ``point`` on the device called ``name``."""
@@ -308,7 +341,7 @@ class _Spread:
 
 def _pipelines(found: FrontierResult, case: _Case, spread: _Spread) -> Iterator[Pipeline]:
     """Yield all pipelines of the points of one stage."""
-    for point in found.points:
+    for point in found.points if case.families else ():
         for devices in spread.devices(point, case.stages):
             if case.families == [STREAM]:
                 yield stream_of(devices)

@@ -68,8 +68,10 @@ def _entries(folder: Path, document: Entries) -> Iterator[Problem]:
         yield Problem("plan.json: sha256", text)
     mesh = tuple(document["mesh"]["shape"])
     stages = len(document["stages"]["schedule"]) if "stages" in document else 1
-    if math.prod(mesh) * stages != document["ranks"]:
-        text = f"expected the mesh's {math.prod(mesh) * stages}, got: {document['ranks']}"
+    replicas = len(document["replicas"]["micro_batches"]) if "replicas" in document else 1
+    expected = math.prod(mesh) * stages * replicas
+    if expected != document["ranks"]:
+        text = f"expected the mesh's {expected}, got: {document['ranks']}"
         yield Problem("plan.json: ranks", text)
     try:
         dims = allowed_dims(document)

@@ -148,10 +148,14 @@ class Plan:
 
     def stage(self, rank: int) -> int:
         """Return the stage of a rank, 0 without stages."""
-        return rank // math.prod(self.mesh)
+        return rank // math.prod(self.mesh) if self.stages > 1 else 0
+
+    def replica(self, rank: int) -> int:
+        """Return the replica of a rank, 0 without replicas."""
+        return rank // math.prod(self.mesh) if self.replicas > 1 else 0
 
     def place(self, rank: int) -> int:
-        """Return the number of a rank in the mesh of its stage."""
+        """Return the number of a rank in the mesh of its stage or replica."""
         return rank % math.prod(self.mesh)
 
     def inference_graph(self, rank: int) -> Path:
@@ -164,6 +168,12 @@ class Plan:
         """The number of stages, 1 without stages."""
         entry = self.document.get("stages")
         return 1 if entry is None else len(entry["schedule"])
+
+    @property
+    def replicas(self) -> int:
+        """The number of replicas, 1 without replicas."""
+        entry = self.document.get("replicas")
+        return 1 if entry is None else len(entry["micro_batches"])
 
     @property
     def process_bytes(self) -> int:
@@ -321,7 +331,7 @@ def tensor_of(
 
 def _check_counts(plan: Plan) -> None:
     path = plan.folder / "plan.json"
-    expected = math.prod(plan.mesh) * plan.stages
+    expected = math.prod(plan.mesh) * plan.stages * plan.replicas
     if plan.ranks != expected:
         raise UserError(f"{path}: ranks: expected the mesh's {expected}, got: {plan.ranks}")
     unsliced = [t.name for t in plan.inputs if t.layout.is_partial]

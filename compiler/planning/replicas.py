@@ -1,0 +1,187 @@
+"""Training steps on replicas: unlike devices that take unequal numbers of micro-batches.
+
+A replica is a mesh of like devices that runs the whole step on some of its micro-batches. All
+replicas have the strategies and so the graphs of one search; they add their gradients up before the
+update.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+
+from tensoropt.compiler.cost.communication import collective_time_s
+from tensoropt.compiler.cost.device import Device
+from tensoropt.compiler.cost.joining import joined_time_s
+from tensoropt.compiler.program.costs import tensor_bytes
+from tensoropt.compiler.program.graph import Argument, Graph, Op
+from tensoropt.compiler.search.frontier.points import Overfull, micro_batches_of, recompute_of
+from tensoropt.compiler.search.frontier.search import FrontierPoint, FrontierResult
+from tensoropt.runtime.layout.mesh import Mesh
+
+__all__ = ["Replica", "ReplicasBound", "ReplicatedPoint", "can_replicate", "replicated", "shares"]
+
+
+def can_replicate(graph: Graph, replicas: int) -> bool:
+    """Return whether the step of ``graph`` has the same results on ``replicas``.
+
+    Each needs a micro-batch. Running statistics pass from one micro-batch to the next, which
+    replicas cannot do.
+    """
+    passes_on = any(isinstance(n, Argument) and n.state == "buffer" for n in graph.nodes)
+    return graph.trains and not passes_on and graph.micro_batches >= replicas
+
+
+def shares(run_s: Sequence[float], micro_batches: int) -> list[int]:
+    """Return the number of micro-batches of each replica, at least 1, that ends them first.
+
+    ``run_s`` has the time of one micro-batch on each. Giving each micro-batch in turn to the
+    replica that ends it first is optimal, since all take the same time on a replica.
+    """
+    found = [1] * len(run_s)
+    ends = [(2 * own, number) for number, own in enumerate(run_s)]
+    heapq.heapify(ends)
+    for _ in range(micro_batches - len(run_s)):
+        end_s, number = ends[0]
+        found[number] += 1
+        heapq.heapreplace(ends, (end_s + run_s[number], number))
+    return found
+
+
+@dataclass(frozen=True)
+class Replica:
+    """A replica: the point on its device, and its number of micro-batches."""
+
+    point: FrontierPoint
+    micro_batches: int
+
+    @property
+    def device(self) -> Device:
+        return self.point.tables.device
+
+    @property
+    def busy_s(self) -> float:
+        """The time of its micro-batches."""
+        return self.micro_batches * run_s(self.point)
+
+
+def run_s(point: FrontierPoint) -> float:
+    """Return the time of one micro-batch."""
+    return (point.time_s - point.cost.update_s) / point.tables.graph.micro_batches
+
+
+@dataclass(frozen=True)
+class ReplicatedPoint(FrontierPoint):
+    """A point of a step on ``replicas``; the sums of their gradients take ``sums_s``.
+
+    Its base is the point on the device of the slowest replica, with the memory of every replica.
+    """
+
+    replicas: Sequence[Replica] = ()
+    sums_s: float = 0.0
+
+    @property
+    def replica_rows(self) -> list[tuple[str, int]]:
+        """The name of the device and the number of micro-batches of each replica."""
+        return [(own.device.name, own.micro_batches) for own in self.replicas]
+
+    @property
+    def recompute(self) -> str | None:
+        return recompute_of(self.replicas[0].point)
+
+    @property
+    def micro_batches(self) -> int | None:
+        return micro_batches_of(self.replicas[0].point)
+
+    @cached_property
+    def time_s(self) -> float:  # type: ignore[override]
+        """The slowest micro-batches, the sums of gradients, and the slowest update."""
+        update_s = max(own.point.cost.update_s for own in self.replicas)
+        return max(own.busy_s for own in self.replicas) + self.sums_s + update_s
+
+    @property
+    def compute_s(self) -> float:
+        """The computation of the slowest replica, in proportion to its time."""
+        return self.cost.compute_s * self._share
+
+    @property
+    def communication_s(self) -> float:
+        return self.cost.communication_s * self._share + self.sums_s
+
+    @property
+    def _share(self) -> float:
+        return (self.time_s - self.sums_s) / self.cost.time_s
+
+    @property
+    def overfull(self) -> Overfull | None:
+        """The process that is furthest above the memory of its device, if any is."""
+        found = (own.point.overfull for own in self.replicas)
+        return max(
+            (own for own in found if own is not None),
+            key=lambda own: own.need_bytes - own.capacity_bytes,
+            default=None,
+        )
+
+
+def replicated(points: Sequence[FrontierPoint], between: Device) -> ReplicatedPoint:
+    """Return the step on replicas; ``points`` are one choice of strategies on the device of each.
+
+    ``between`` is the device that the links of the groups have.
+    """
+    counts = shares([*map(run_s, points)], points[0].tables.graph.micro_batches)
+    replicas = [Replica(point, count) for point, count in zip(points, counts, strict=True)]
+    slowest = max(replicas, key=lambda own: own.busy_s).point
+    given = {own.name: getattr(slowest, own.name) for own in fields(FrontierPoint)}
+    return ReplicatedPoint(**given, replicas=replicas, sums_s=_sums_s(slowest, len(points), between))
+
+
+def _sums_s(point: FrontierPoint, replicas: int, between: Device) -> float:
+    """Return the time to add up all gradients over the replicas: fused, or each on its own."""
+    mesh, sizes = Mesh((replicas,)), _gradient_bytes(point)
+    each_s = sum(collective_time_s("all_reduce", size, (0,), mesh, between) for size in sizes)
+    return min(each_s, joined_time_s("all_reduce", (0,), sum(sizes), mesh, between))
+
+
+def _gradient_bytes(point: FrontierPoint) -> list[int]:
+    """Return the bytes of a rank's part of each gradient, as the update reads it."""
+    graph, mesh, found = point.tables.graph, Mesh(point.mesh), []
+    for node in graph.nodes:
+        if isinstance(node, Op) and node.held:
+            value = graph.values[node.results[0]]
+            reader, operand = next((n, o) for n, o in value.uses if graph.updates(graph.nodes[n]))
+            layout = point.strategies[reader].operands[operand]
+            found.append(tensor_bytes(value.info, layout, mesh))
+    return found
+
+
+@dataclass(frozen=True)
+class ReplicasBound:
+    """All steps of one size and number of replicas: the searches of a replica on each device.
+
+    ``counts`` has the number of replicas on each. No plan of a replica runs all micro-batches and
+    the update in less than the bound of its search, and none runs some of them in less than this
+    part of it. The sums of gradients and the work that a step has once are left out.
+    """
+
+    found: Sequence[FrontierResult]
+    counts: Sequence[int]
+    micro_batches: int
+
+    @property
+    def least_s(self) -> float:
+        return 0.0
+
+    def best_s(self) -> float:
+        """Return a lower bound on the time."""
+        least = [_least_s(own) / self.micro_batches for own in self.found]
+        times = [s for s, count in zip(least, self.counts, strict=True) for _ in range(count)]
+        pairs = zip(shares(times, self.micro_batches), times, strict=True)
+        return max(count * own for count, own in pairs)
+
+
+def _least_s(found: FrontierResult) -> float:
+    if found.time_epsilon is None or not found.points:
+        return 0.0
+    return found.points[0].time_s / (1 + found.time_epsilon)
