@@ -224,11 +224,11 @@ def write_chunks(module: ir.Module, point: StagedPoint) -> None:
 
 def _write_replicas(module: ir.Module, point: ReplicatedPoint) -> None:
     """Write the device and the micro-batches of each replica of ``point``."""
-    names, batches = zip(*point.replica_rows, strict=True)
+    rows, attributes = point.replica_rows, module.operation.attributes
     with module.context, ir.Location.unknown():
-        keys.REPLICAS.set(module.operation.attributes, [*batches])
-        keys.REPLICA_DEVICES.set(module.operation.attributes, [*names])
-        keys.PIPELINE.set(module.operation.attributes, _times(point))
+        keys.REPLICAS.set(attributes, [row.micro_batches for row in rows])
+        keys.REPLICA_DEVICES.set(attributes, [row.device for row in rows])
+        keys.PIPELINE.set(attributes, _times(point))
 
 
 def _times(point: FrontierPoint) -> dict[str, Setting]:

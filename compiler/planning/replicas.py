@@ -14,10 +14,14 @@ from functools import cached_property
 
 from tensoropt.compiler.cost.communication import collective_time_s
 from tensoropt.compiler.cost.device import Device
-from tensoropt.compiler.cost.joining import joined_time_s
 from tensoropt.compiler.program.costs import tensor_bytes
 from tensoropt.compiler.program.graph import Argument, Graph, Op
-from tensoropt.compiler.search.frontier.points import Overfull, micro_batches_of, recompute_of
+from tensoropt.compiler.search.frontier.points import (
+    Overfull,
+    ReplicaRow,
+    micro_batches_of,
+    recompute_of,
+)
 from tensoropt.compiler.search.frontier.search import FrontierPoint, FrontierResult
 from tensoropt.runtime.layout.mesh import Mesh
 
@@ -83,9 +87,19 @@ class ReplicatedPoint(FrontierPoint):
     sums_s: float = 0.0
 
     @property
-    def replica_rows(self) -> list[tuple[str, int]]:
-        """The name of the device and the number of micro-batches of each replica."""
-        return [(own.device.name, own.micro_batches) for own in self.replicas]
+    def replica_rows(self) -> list[ReplicaRow]:
+        """The replicas in order, as reports show them."""
+        samples = self.tables.graph.samples
+        (size,) = samples if len(samples) == 1 else (None,)
+        return [
+            ReplicaRow(
+                own.device.name,
+                own.micro_batches,
+                None if size is None else size * own.micro_batches,
+                own.busy_s,
+            )
+            for own in self.replicas
+        ]
 
     @property
     def recompute(self) -> str | None:
@@ -138,10 +152,9 @@ def replicated(points: Sequence[FrontierPoint], between: Device) -> ReplicatedPo
 
 
 def _sums_s(point: FrontierPoint, replicas: int, between: Device) -> float:
-    """Return the time to add up all gradients over the replicas: fused, or each on its own."""
+    """Return the time to add up each gradient over the replicas; fusing some may save latency."""
     mesh, sizes = Mesh((replicas,)), _gradient_bytes(point)
-    each_s = sum(collective_time_s("all_reduce", size, (0,), mesh, between) for size in sizes)
-    return min(each_s, joined_time_s("all_reduce", (0,), sum(sizes), mesh, between))
+    return sum(collective_time_s("all_reduce", size, (0,), mesh, between) for size in sizes)
 
 
 def _gradient_bytes(point: FrontierPoint) -> list[int]:

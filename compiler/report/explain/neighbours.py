@@ -18,6 +18,7 @@ from tensoropt.compiler.search.frontier.points import (
     micro_batches_of,
     recompute_of,
     schedule_of,
+    replicas_of,
     stages_of,
 )
 from tensoropt.compiler.search.frontier.search import FrontierPoint
@@ -62,6 +63,7 @@ def neighbour(other: FrontierPoint, groups: Groups) -> Neighbour:
         others,
         stages_of(other),
         schedule_of(other),
+        len(replicas_of(other)),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from tensoropt.compiler.support.choices import check_known
 from tensoropt.compiler.support.errors import UserError
@@ -14,6 +14,7 @@ __all__ = [
     "FIELDS",
     "Overfull",
     "Point",
+    "ReplicaRow",
     "as_dict",
     "check_pick",
     "describe_points",
@@ -100,6 +101,18 @@ class Overfull:
     capacity_bytes: int
 
 
+class ReplicaRow(NamedTuple):
+    """A replica: its device, the micro-batches and samples that it takes, and their time.
+
+    ``samples`` is ``None`` if the inputs of a micro-batch do not have one number of them.
+    """
+
+    device: str
+    micro_batches: int
+    samples: int | None
+    busy_s: float
+
+
 def overfull_of(point: Point) -> Overfull | None:
     """Return the process of a point that is above the capacity; ``None`` if there is none."""
     found: Overfull | None = getattr(point, "overfull", None)
@@ -121,8 +134,8 @@ def stages_of(point: Point) -> int:
     return getattr(point, "stages", 1)
 
 
-def replicas_of(point: Point) -> Sequence[tuple[str, int]]:
-    """Return the device and the number of micro-batches of each replica; none without replicas."""
+def replicas_of(point: Point) -> Sequence[ReplicaRow]:
+    """Return the replicas of a training step; none without replicas."""
     return getattr(point, "replica_rows", ())
 
 
