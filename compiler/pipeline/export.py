@@ -56,8 +56,8 @@ def export_plan(
     trains = TRAINING.on(module.operation.attributes)
     if trains and target != RUNTIME:
         raise UserError(f"--target {target}: runs no training, expected no --train")
-    if stages_of(module) > 1 and target != RUNTIME:
-        raise UserError(f"--target {target}: runs no stages, expected --stages 1")
+    if meshes_of(module) > 1 and target != RUNTIME:
+        raise UserError(f"--target {target}: runs no stages and no replicas, expected one mesh")
     with plan_folder(directory) as folder:
         if trains:
             fill_training_plan(module, weights, folder, say)
@@ -138,9 +138,11 @@ def _export_model(
     if stages_of(module) > 1:
         return _export_stream(module, program, folder, weights, say)
     with _plan_weights(module, weights, folder) as stored:
-        for rank in range(stored.mesh.size):
-            say(f"writing ranks: {rank + 1} of {stored.mesh.size}")
-            export_rank(program, rank, stored, target=target)
+        meshes = meshes_of(module)
+        ranks = stored.mesh.size * meshes
+        for rank in range(ranks):
+            say(f"writing ranks: {rank + 1} of {ranks}")
+            export_rank(program, rank, stored, target=target, meshes=meshes)
     caches, described = describe_caches(whole_of(module)), describe_module(whole_of(module))
     if any(entry["name"] == IDS for entry in described["inputs"]):
         copy_tokenizer(weights, folder)
@@ -148,6 +150,7 @@ def _export_model(
         "predicted": predicted(module, weights, program_memory(program)),
         **described,
         **({"caches": caches, "text": text_entry(weights)} if caches else {}),
+        **_replicas(program),
     }
 
 

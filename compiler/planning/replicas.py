@@ -1,8 +1,8 @@
-"""Training steps on replicas: unlike devices that take unequal numbers of micro-batches.
+"""Replicas: unlike devices that take unequal numbers of micro-batches.
 
-A replica is a mesh of like devices that runs the whole step on some of its micro-batches. All
-replicas have the strategies and so the graphs of one search; they add their gradients up before the
-update.
+A replica is a mesh of like devices that runs the whole program on some of the micro-batches of a
+training step, or of the batches of a run in inference. All replicas have the strategies and so the
+graphs of one search. In training they add their gradients up before the update.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from functools import cached_property
 
 from tensoropt.compiler.cost.communication import collective_time_s
 from tensoropt.compiler.cost.device import Device
+from tensoropt.compiler.planning.request import Request
 from tensoropt.compiler.program.costs import tensor_bytes
-from tensoropt.compiler.program.graph import Argument, Graph, Op
+from tensoropt.compiler.program.graph import Argument, Graph, Node, Op, Result
 from tensoropt.compiler.search.frontier.points import (
     Overfull,
     ReplicaRow,
@@ -23,9 +24,20 @@ from tensoropt.compiler.search.frontier.points import (
     recompute_of,
 )
 from tensoropt.compiler.search.frontier.search import FrontierPoint, FrontierResult
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.dialects.elements import items_text
 from tensoropt.runtime.layout.mesh import Mesh
 
-__all__ = ["Replica", "ReplicasBound", "ReplicatedPoint", "can_replicate", "replicated", "shares"]
+__all__ = [
+    "Replica",
+    "ReplicasBound",
+    "ReplicatedPoint",
+    "can_replicate",
+    "check_batches",
+    "joins_batches",
+    "replicated",
+    "shares",
+]
 
 
 def can_replicate(graph: Graph, replicas: int) -> bool:
@@ -36,6 +48,59 @@ def can_replicate(graph: Graph, replicas: int) -> bool:
     """
     passes_on = any(isinstance(n, Argument) and n.state == "buffer" for n in graph.nodes)
     return graph.trains and not passes_on and graph.micro_batches >= replicas
+
+
+def check_batches(graph: Graph, request: Request) -> None:
+    """Raise :class:`UserError` for a program of inference that replicas cannot run in batches.
+
+    Inputs and outputs need their samples first, of known sizes; a run joins the batches there.
+    """
+    name = request.interface.name_of
+    batches, remedy = name("batches"), f"expected no {name('batches')}"
+    if graph.trains:
+        raise UserError(f"{batches} is of inference, expected micro-batches in {name('train')}")
+    if request.batches is not None and request.batches < len(request.groups):
+        raise UserError(
+            f"{batches}: expected at least one for each of {len(request.groups)} groups of devices, "
+            f"got: {request.batches}"
+        )
+    if any(isinstance(node, Result) and node.takes_over is not None for node in graph.nodes):
+        raise UserError(f"{batches}: replicas keep no caches of a decoder, {remedy}")
+    ends = [
+        (node.name, graph.values[value].info)
+        for node in graph.nodes
+        for value in _end_values(node)
+        if value is not None
+    ]
+    (samples,) = graph.samples if len(graph.samples) == 1 else (None,)
+    for end, info in ends:
+        sizes = () if info is None else info.sizes
+        if not sizes or sizes[0] != samples or not all(isinstance(n, int) for n in sizes):
+            raise UserError(
+                f"{batches}: '{end}': expected {samples or 'as many'} samples first, as in all inputs "
+                f"and outputs, and known sizes, got: {'x'.join(map(str, sizes)) or 'one number'}"
+            )
+        if not info.is_movable:
+            raise UserError(f"{batches}: '{end}': replicas take no {items_text(info.dtype)}, {remedy}")
+
+
+def _end_values(node: Node) -> Sequence[int | None]:
+    """Return the value of an input or an output of the program."""
+    if isinstance(node, Argument):
+        return node.results if node.is_fed else ()
+    return node.operands if isinstance(node, Result) else ()
+
+
+def joins_batches(point: FrontierPoint) -> bool:
+    """Return whether a run can join the batches of ``point``: no output has padding."""
+    graph, mesh = point.tables.graph, Mesh(point.mesh)
+    return not any(
+        layout.padded_dims(info.sizes, mesh)
+        for number, node in enumerate(graph.nodes)
+        if isinstance(node, Result)
+        for layout, value in zip(point.strategies[number].operands, node.operands, strict=True)
+        if value is not None and (info := graph.values[value].info) is not None
+    )
 
 
 def shares(run_s: Sequence[float], micro_batches: int) -> list[int]:
@@ -139,12 +204,14 @@ class ReplicatedPoint(FrontierPoint):
         )
 
 
-def replicated(points: Sequence[FrontierPoint], between: Device) -> ReplicatedPoint:
-    """Return the step on replicas; ``points`` are one choice of strategies on the device of each.
+def replicated(
+    points: Sequence[FrontierPoint], micro_batches: int, between: Device
+) -> ReplicatedPoint:
+    """Return the program on replicas; ``points`` are one choice of strategies on the device of each.
 
-    ``between`` is the device that the links of the groups have.
+    ``between`` is a device with the links between groups.
     """
-    counts = shares([*map(run_s, points)], points[0].tables.graph.micro_batches)
+    counts = shares([*map(run_s, points)], micro_batches)
     replicas = [Replica(point, count) for point, count in zip(points, counts, strict=True)]
     slowest = max(replicas, key=lambda own: own.busy_s).point
     given = {own.name: getattr(slowest, own.name) for own in fields(FrontierPoint)}
@@ -171,16 +238,17 @@ def _gradient_bytes(point: FrontierPoint) -> list[int]:
 
 @dataclass(frozen=True)
 class ReplicasBound:
-    """All steps of one size and number of replicas: the searches of a replica on each device.
+    """All programs of one size and number of replicas: the searches of a replica on each device.
 
-    ``counts`` has the number of replicas on each. No plan of a replica runs all micro-batches and
-    the update in less than the bound of its search, and none runs some of them in less than this
-    part of it. The sums of gradients and the work that a step has once are left out.
+    ``counts`` has the number of replicas on each. A search is about ``searched`` micro-batches and
+    the update. No replica runs these in less than the bound of the search, and some of them in less
+    than their part of it. The sums of gradients, and most of the update, are left out.
     """
 
     found: Sequence[FrontierResult]
     counts: Sequence[int]
     micro_batches: int
+    searched: int
 
     @property
     def least_s(self) -> float:
@@ -188,7 +256,7 @@ class ReplicasBound:
 
     def best_s(self) -> float:
         """Return a lower bound on the time."""
-        least = [_least_s(own) / self.micro_batches for own in self.found]
+        least = [_least_s(own) / self.searched for own in self.found]
         times = [s for s, count in zip(least, self.counts, strict=True) for _ in range(count)]
         pairs = zip(shares(times, self.micro_batches), times, strict=True)
         return max(count * own for count, own in pairs)

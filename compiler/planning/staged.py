@@ -18,7 +18,12 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 from tensoropt.compiler.planning.memory_limit import nothing_fits
-from tensoropt.compiler.planning.replicas import ReplicasBound, can_replicate, replicated
+from tensoropt.compiler.planning.replicas import (
+    ReplicasBound,
+    can_replicate,
+    joins_batches,
+    replicated,
+)
 from tensoropt.compiler.planning.request import AUTO, THROUGHPUT, Request
 from tensoropt.compiler.planning.staged_bounds import Bound, UnlikeBound, time_epsilon
 from tensoropt.compiler.search.frontier.points import (
@@ -172,6 +177,7 @@ def staged_frontier(
             request,
             device=case.device,
             stages=stages,
+            batches=None,
             schedule=None,
             memory=None if stages > 1 else request.memory,
             search_time=limit_s,
@@ -184,12 +190,17 @@ def staged_frontier(
         if left_s is not None and stages > 1:
             # On a busy machine a search takes longer than its time of the processor.
             left_s -= min(time.monotonic() - begun[0], time.process_time() - begun[1])
+        graph = next(iter(kept.values()))
         with without_collection():
             made = [] if stages == 1 else [*_pipelines(found, case, spread)]
             if case.replicates:
-                points += [replicated(one, spread.between) for one in spread.replicas(found, stages)]
+                batches = request.batches or graph.micro_batches
+                points += [
+                    replicated(each, batches, spread.between)
+                    for each in spread.replicas(found, stages)
+                    if graph.trains or joins_batches(each[0])
+                ]
         points += found.points if stages == 1 else [_point(own, request) for own in made]
-        graph = next(iter(kept.values()))
         if case.replicates:
             of_kinds.setdefault((stages, graph.micro_batches), []).append(found)
         if not request.groups or stages == 1:
@@ -200,7 +211,8 @@ def staged_frontier(
         if found.interrupted:
             break
     for (replicas, batches), of_kind in of_kinds.items():
-        bounds.append(ReplicasBound(of_kind, spread.counts(replicas), batches))
+        taken = request.batches or batches
+        bounds.append(ReplicasBound(of_kind, spread.counts(replicas), taken, batches))
     fits = [point for point in points if request.fits(point.process_bytes)]
     if not fits:
         raise nothing_fits(request, request.memory_bytes or 0, least_process_bytes(points))
@@ -259,7 +271,8 @@ def _cases(graphs: Graphs, request: Request) -> Iterator[_Case]:
     for stages in _counts(request):
         families = fitting(asked, stages, most) if request.stages != 1 else []
         if stages == 1:
-            yield _Case(1, numbers, request.device)
+            if request.batches is None:
+                yield _Case(1, numbers, request.device)
             continue
         if not families and request.stages not in (1, AUTO):
             raise _too_many(request, asked, most)
@@ -267,6 +280,7 @@ def _cases(graphs: Graphs, request: Request) -> Iterator[_Case]:
         names = dict.fromkeys(own.name for own in request.groups) or [request.device]
         for number, name in itertools.product(enough, names):
             replicates = request.replicates and can_replicate(of_number[number], stages)
+            replicates = replicates or (request.batches or 0) >= stages
             if families or replicates:
                 yield _Case(stages, [number], name, families, replicates)
 
@@ -302,7 +316,8 @@ class _Spread:
     def __init__(self, request: Request) -> None:
         self.groups, self.between = request.groups, request.description.between_groups
         # Of a part of the devices, as in the search of one stage.
-        self.request = request if request.stages != 1 else replace(request, stages=AUTO)
+        is_one, own = request.stages == 1, replace(request, batches=None)
+        self.request = replace(own, stages=AUTO) if is_one else own
         self._known = dict[tuple[MeshTables, str], MeshTables]()
 
     def counts(self, parts: int) -> list[int]:

@@ -244,11 +244,11 @@ def _missing(document: Mapping[str, Any], graphs: Sequence[RankGraph]) -> Iterat
 
     The stages have them together. They need not read all inputs.
     """
-    size = math.prod(document["mesh"]["shape"])
+    stages = len(document["stages"]["schedule"]) if "stages" in document else 1
+    size = document["ranks"] // stages
     places: dict[int, list[RankGraph]] = {}
     for graph in graphs:
         places.setdefault(graph.rank % size, []).append(graph)
-    stages = document["ranks"] // size
     for own in (own for own in places.values() if len(own) == stages):
         given, made = map(set[str]().union, *map(_names, own))
         for kind, names in (("inputs", given), ("outputs", made)):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 
 from tensoropt.runtime.plan.entries import (
@@ -139,11 +138,7 @@ class TrainingPlan:
 
     def batches_of(self, rank: int) -> range:
         """Return the micro-batches of a step that a rank runs: all of them without replicas."""
-        entry = self.plan.document.get("replicas")
-        if entry is None:
-            return range(self.micro_batches)
-        ends, replica = [*accumulate(entry["micro_batches"], initial=0)], self.plan.replica(rank)
-        return range(ends[replica], ends[replica + 1])
+        return self.plan.batches_of(rank) if self.plan.replicas > 1 else range(self.micro_batches)
 
     def place(self, rank: int) -> int:
         """Return the number of a rank in the mesh of its stage or replica."""
@@ -234,11 +229,10 @@ def _tensor(plan: Plan, entry: TensorEntry, *, is_sum: bool = False) -> Tensor:
 
 def _check(found: TrainingPlan) -> None:
     plan = found.plan
-    replicas = plan.document.get("replicas")
-    if replicas is not None and sum(replicas["micro_batches"]) != found.micro_batches:
+    if plan.replicas > 1 and plan.batches != found.micro_batches:
         raise UserError(
             f"{_where(plan)}: replicas: expected the {found.micro_batches} micro-batches of a step, "
-            f"got: {sum(replicas['micro_batches'])}"
+            f"got: {plan.batches}"
         )
     parameters = {state.name for state in found.state if state.kind == "parameter"}
     for owner in [*(s.of for s in found.state), *(g.of for g in found.gradients)]:

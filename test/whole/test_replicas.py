@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
@@ -136,3 +137,40 @@ def test_training_goes_on_from_a_checkpoint(case: Case, tmp_path: Path) -> None:
     run = to.train(plan_of(case, 2), case.data, STEPS - 2, **rest)  # type: ignore[arg-type]
     losses = [*begun.losses, *run.losses]
     assert np.abs(np.array(losses) - case.losses).max() < 1e-5
+
+
+BATCHES = 4
+
+
+@pytest.fixture(scope="module")
+def served(case: Case) -> Path:
+    """A plan for inference of four batches, on two replicas with two devices each."""
+    frontier = to.load(case.model).frontier(case.groups(2), batches=BATCHES, epsilon=1.0)
+    point = next(own for own in frontier if len(own.replicas) == 2)
+    point.compile(case.folder / "served")
+    return case.folder / "served"
+
+
+def test_a_run_is_that_of_one_device_on_every_batch(case: Case, served: Path) -> None:
+    """Outputs are those of ONNX Runtime, for each batch of the model in turn."""
+    assert validate(served) == []
+    entry = Plan.load(served).document["replicas"]
+    assert entry == {"micro_batches": [3, 1], "devices": ["fast", "slow"]}
+    session, size = onnxruntime.InferenceSession(case.model), SAMPLES // MICRO_BATCHES
+    x = case.data["x"][: BATCHES * size]
+    rows = (slice(n * size, (n + 1) * size) for n in range(BATCHES))
+    wanted = np.concatenate([session.run(None, {"x": x[own]})[0] for own in rows])
+    with to.Session(served, threads=1) as ranks:
+        (end,), (out,) = ranks.inputs, ranks.outputs
+        assert (end.shape, out.shape) == ((SAMPLES, SIZES[0]), (SAMPLES, SIZES[-1]))
+        for sign in (1, -1, 1):
+            found = ranks.run({"x": sign * x})["scores"]
+            assert np.abs(found - sign * wanted).max() < 1e-5  # tanh without a bias is odd
+        assert all(time_s > 0 for time_s in ranks.step_times_s(2))
+        with pytest.raises(UserError, match="'x'"):
+            ranks.run({"x": x[:size]})
+
+
+def test_a_check_runs_every_replica(case: Case, served: Path) -> None:
+    (result,) = to.check(served, model=case.model, threads=1)
+    assert result.passed
