@@ -8,7 +8,7 @@ __all__ = ["described"]
 
 
 def described(folder: Path, name: str, speed: float, capacity_bytes: float = 1e9) -> str:
-    """Write the description of a device, ``speed`` times as fast as the slowest; return its path."""
+    """Write the description of a device, ``speed`` times as fast as others; return its path."""
     text = f"""
 name = "{name}"
 launch_overhead_s = {1e-6 / speed}

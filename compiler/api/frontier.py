@@ -138,8 +138,8 @@ class Point:
     process takes more memory than the device has: the point then does not compile. A search with
     ``memory`` has no such points. For a training step,
     ``recompute`` is the choice of recomputed activations, and ``micro_batches`` the number of
-    micro-batches; both are None for inference. ``replicas`` has a row for each replica of a step on
-    unlike devices: its ``device``, its ``micro_batches`` and ``samples``, and their time ``busy_s``.
+    micro-batches; both are None for inference. ``replicas`` has a row for each replica on unlike
+    devices: its ``device``, its ``micro_batches`` and ``samples``, and their time ``busy_s``.
     """
 
     def __init__(

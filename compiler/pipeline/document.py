@@ -14,7 +14,15 @@ from tensoropt.compiler.support.version import TOOL
 from tensoropt.compiler.training.memory import StaticParts
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import mesh_of
-from tensoropt.dialects.topt.keys import DEVICE, PIPELINE, PLACES, RANGES, REPLICAS, SEARCH, TRAINING
+from tensoropt.dialects.topt.keys import (
+    DEVICE,
+    PIPELINE,
+    PLACES,
+    RANGES,
+    REPLICAS,
+    SEARCH,
+    TRAINING,
+)
 from tensoropt.passes.pins import read_pins
 from tensoropt.passes.points import WrittenPoint, read_points
 from tensoropt.runtime.plan.dims import parse_ranges

@@ -8,6 +8,7 @@ graphs of one search. In training they add their gradients up before the update.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -59,9 +60,10 @@ def check_batches(graph: Graph, request: Request) -> None:
     batches, remedy = name("batches"), f"expected no {name('batches')}"
     if graph.trains:
         raise UserError(f"{batches} is of inference, expected micro-batches in {name('train')}")
-    if request.batches is not None and request.batches < len(request.groups):
+    fewest = request.devices // math.gcd(*(group.count for group in request.groups))
+    if request.batches is not None and request.batches < fewest:
         raise UserError(
-            f"{batches}: expected at least one for each of {len(request.groups)} groups of devices, "
+            f"{batches}: expected at least one for each of {fewest} replicas of like devices, "
             f"got: {request.batches}"
         )
     if any(isinstance(node, Result) and node.takes_over is not None for node in graph.nodes):
@@ -75,13 +77,21 @@ def check_batches(graph: Graph, request: Request) -> None:
     (samples,) = graph.samples if len(graph.samples) == 1 else (None,)
     for end, info in ends:
         sizes = () if info is None else info.sizes
-        if not sizes or sizes[0] != samples or not all(isinstance(n, int) for n in sizes):
+        if (
+            info is None
+            or not sizes
+            or sizes[0] != samples
+            or not all(isinstance(n, int) for n in sizes)
+        ):
             raise UserError(
-                f"{batches}: '{end}': expected {samples or 'as many'} samples first, as in all inputs "
-                f"and outputs, and known sizes, got: {'x'.join(map(str, sizes)) or 'one number'}"
+                f"{batches}: '{end}': expected {samples or 'as many'} samples first, as in all "
+                "inputs and outputs, and known sizes, "
+                f"got: {'x'.join(map(str, sizes)) or 'one number'}"
             )
         if not info.is_movable:
-            raise UserError(f"{batches}: '{end}': replicas take no {items_text(info.dtype)}, {remedy}")
+            raise UserError(
+                f"{batches}: '{end}': replicas take no {items_text(info.dtype)}, {remedy}"
+            )
 
 
 def _end_values(node: Node) -> Sequence[int | None]:
@@ -175,7 +185,7 @@ class ReplicatedPoint(FrontierPoint):
         return micro_batches_of(self.replicas[0].point)
 
     @cached_property
-    def time_s(self) -> float:  # type: ignore[override]
+    def time_s(self) -> float:
         """The slowest micro-batches, the sums of gradients, and the slowest update."""
         update_s = max(own.point.cost.update_s for own in self.replicas)
         return max(own.busy_s for own in self.replicas) + self.sums_s + update_s
@@ -207,7 +217,7 @@ class ReplicatedPoint(FrontierPoint):
 def replicated(
     points: Sequence[FrontierPoint], micro_batches: int, between: Device
 ) -> ReplicatedPoint:
-    """Return the program on replicas; ``points`` are one choice of strategies on the device of each.
+    """Return the program on replicas; ``points`` are one choice of strategies on each device.
 
     ``between`` is a device with the links between groups.
     """
@@ -215,7 +225,9 @@ def replicated(
     replicas = [Replica(point, count) for point, count in zip(points, counts, strict=True)]
     slowest = max(replicas, key=lambda own: own.busy_s).point
     given = {own.name: getattr(slowest, own.name) for own in fields(FrontierPoint)}
-    return ReplicatedPoint(**given, replicas=replicas, sums_s=_sums_s(slowest, len(points), between))
+    return ReplicatedPoint(
+        **given, replicas=replicas, sums_s=_sums_s(slowest, len(points), between)
+    )
 
 
 def _sums_s(point: FrontierPoint, replicas: int, between: Device) -> float:

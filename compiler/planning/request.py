@@ -169,8 +169,8 @@ class Request:
     ).field(cast("int", None))
     batches: int | None = Option(
         "K",
-        "in inference on unlike devices, a run takes K batches of the model, and each device some of "
-        "them by its speed",
+        "in inference on unlike devices, a run takes K batches of the model, and each device some "
+        "of them by its speed",
         whole(2, MOST_BATCHES),
     ).field(None)
     schedule: str | None = Option(
@@ -309,8 +309,8 @@ class Request:
         if self.batches is not None and not self.replicates:
             batches, devices = map(self.interface.name_of, ("batches", "devices"))
             raise UserError(
-                f"{batches} divides a run among unlike devices, expected groups in {devices}, such as "
-                f"a100:4,v100:4, without a mesh and stages, got: {self.device}"
+                f"{batches} divides a run among unlike devices, expected groups in {devices}, such "
+                f"as a100:4,v100:4, got: {self.device}"
             )
         if self.devices > MAX_DEVICES:
             raise UserError(

@@ -26,6 +26,7 @@ from tensoropt.compiler.planning.replicas import (
 )
 from tensoropt.compiler.planning.request import AUTO, THROUGHPUT, Request
 from tensoropt.compiler.planning.staged_bounds import Bound, UnlikeBound, time_epsilon
+from tensoropt.compiler.program.graph import Graph
 from tensoropt.compiler.search.frontier.points import (
     Overfull,
     least_process_bytes,
@@ -158,15 +159,13 @@ def staged_frontier(
     """Return the points of all pipelines and replicas that ``request`` asks for, none dominated.
 
     ``search`` returns the frontier of some of the graphs. The searches of all pipelines and
-    replicas together take ``total_s``, if given, and so does the search of one mesh. The bound is one of the
-    least time. Ctrl-C ends all searches. Raises :class:`UserError` if nothing fits the memory
-    limit, and for a given number of stages that the step cannot be cut into.
+    replicas together take ``total_s``, if given, and so does the search of one mesh. The bound is
+    one of the least time. Ctrl-C ends all searches. Raises :class:`UserError` if nothing fits the
+    memory limit, and for a given number of stages that the step cannot be cut into.
     """
     cases = [*_cases(graphs, request)]
     left_s = total_s
-    points: list[FrontierPoint] = []
-    bounds, results = list[Bound | UnlikeBound | ReplicasBound](), list[FrontierResult]()
-    spread, of_kinds = _Spread(request), dict[tuple[int, int], list[FrontierResult]]()
+    searched = _Searched(request)
     for number, case in enumerate(cases):
         stages = case.stages
         limit_s, begun = total_s, (time.monotonic(), time.process_time())
@@ -186,51 +185,79 @@ def staged_frontier(
             way: graph for way, graph in graphs.items() if way.micro_batches in case.micro_batches
         }
         found = search(kept, own)
-        results.append(found)
         if left_s is not None and stages > 1:
             # On a busy machine a search takes longer than its time of the processor.
             left_s -= min(time.monotonic() - begun[0], time.process_time() - begun[1])
-        graph = next(iter(kept.values()))
         with without_collection():
-            made = [] if stages == 1 else [*_pipelines(found, case, spread)]
-            if case.replicates:
-                batches = request.batches or graph.micro_batches
-                points += [
-                    replicated(each, batches, spread.between)
-                    for each in spread.replicas(found, stages)
-                    if graph.trains or joins_batches(each[0])
-                ]
-        points += found.points if stages == 1 else [_point(own, request) for own in made]
-        if case.replicates:
-            of_kinds.setdefault((stages, graph.micro_batches), []).append(found)
-        if not request.groups or stages == 1:
-            bounds.append(Bound(found, made, own, graph))
-        elif case.families and case.device == request.groups[0].name:
-            # One bound is about the searches of all groups.
-            bounds.append(UnlikeBound(request, graph, stages, case.chunks))
+            searched.add(case, own, next(iter(kept.values())), found)
         if found.interrupted:
             break
-    for (replicas, batches), of_kind in of_kinds.items():
-        taken = request.batches or batches
-        bounds.append(ReplicasBound(of_kind, spread.counts(replicas), taken, batches))
-    fits = [point for point in points if request.fits(point.process_bytes)]
-    if not fits:
-        raise nothing_fits(request, request.memory_bytes or 0, least_process_bytes(points))
-    if request.groups:
-        # The leanest point may still exceed a small device.
-        fits = [point for point in fits if not point.is_above_capacity] or fits
-    kept_points = undominated(fits)
-    is_whole = len(results) == len(cases)
-    return FrontierResult(
-        points=kept_points,
-        epsilon=None,
-        time_epsilon=time_epsilon(kept_points[0].time_s, bounds) if is_whole else None,
-        found=len(points),
-        interrupted=any(own.interrupted for own in results),
-        stopped=next((own.stopped for own in results if own.stopped is not None), None),
-        time_limit_s=total_s,
-        axes=min((own.axes for own in results if own.axes is not None), default=None),
-    )
+    return searched.result(total_s, is_whole=len(searched.results) == len(cases))
+
+
+class _Searched:
+    """The searches so far: the points of their pipelines and replicas, and the bounds of these."""
+
+    def __init__(self, request: Request) -> None:
+        self.request, self.spread = request, _Spread(request)
+        self.points: list[FrontierPoint] = []
+        self.results: list[FrontierResult] = []
+        self.bounds: list[Bound | UnlikeBound | ReplicasBound] = []
+        # By the number of replicas and of micro-batches, and by the device.
+        self.of_devices: dict[tuple[int, int], dict[str, FrontierResult]] = {}
+
+    def add(self, case: _Case, own: Request, graph: Graph, found: FrontierResult) -> None:
+        """Add the search of a case, with the request for it and its first graph."""
+        request, stages = self.request, case.stages
+        self.results.append(found)
+        made = [*_pipelines(found, case, self.spread)]
+        self.points += found.points if stages == 1 else [_point(one, request) for one in made]
+        if case.replicates:
+            self.points += self._on_replicas(found, graph, stages)
+            key = stages, graph.micro_batches
+            self.of_devices.setdefault(key, {})[case.device] = found
+        if not request.groups or stages == 1:
+            self.bounds.append(Bound(found, made, own, graph))
+        elif case.families and case.device == request.groups[0].name:
+            # One bound is about the searches of all groups.
+            self.bounds.append(UnlikeBound(request, graph, stages, case.chunks))
+
+    def _on_replicas(
+        self, found: FrontierResult, graph: Graph, replicas: int
+    ) -> Iterator[FrontierPoint]:
+        batches = self.request.batches or graph.micro_batches
+        for each in self.spread.replicas(found, replicas):
+            if graph.trains or joins_batches(each[0]):
+                yield replicated(each, batches, self.spread.between)
+
+    def result(self, total_s: float | None, *, is_whole: bool) -> FrontierResult:
+        """Return the result; it has a bound if all searches ran (``is_whole``)."""
+        request, points, results = self.request, self.points, self.results
+        fits = [point for point in points if request.fits(point.process_bytes)]
+        if not fits:
+            raise nothing_fits(request, request.memory_bytes or 0, least_process_bytes(points))
+        if request.groups:
+            # The leanest point may still exceed a small device.
+            fits = [point for point in fits if not point.is_above_capacity] or fits
+        kept = undominated(fits)
+        bounds = [*self.bounds, *self._replicas_bounds()]
+        return FrontierResult(
+            points=kept,
+            epsilon=None,
+            time_epsilon=time_epsilon(kept[0].time_s, bounds) if is_whole else None,
+            found=len(points),
+            interrupted=any(own.interrupted for own in results),
+            stopped=next((own.stopped for own in results if own.stopped is not None), None),
+            time_limit_s=total_s,
+            axes=min((own.axes for own in results if own.axes is not None), default=None),
+        )
+
+    def _replicas_bounds(self) -> Iterator[ReplicasBound]:
+        for (replicas, batches), of_device in self.of_devices.items():
+            found = [of_device[own.name] for own in self.request.groups if own.name in of_device]
+            if len(found) == len(self.request.groups):  # else Ctrl-C ended the searches
+                taken = self.request.batches or batches
+                yield ReplicasBound(found, self.spread.counts(replicas), taken, batches)
 
 
 @dataclass(frozen=True)
@@ -330,7 +357,10 @@ class _Spread:
         for point in found.points:
             pairs = zip(self.groups, self.counts(replicas), strict=True)
             yield [
-                own for group, n in pairs for own in [self._priced(point, group.name)] for _ in range(n)
+                own
+                for group, n in pairs
+                for own in [self._priced(point, group.name)]
+                for _ in range(n)
             ]
 
     def devices(self, point: FrontierPoint, stages: int) -> Iterator[StageDevices]:

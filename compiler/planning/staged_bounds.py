@@ -112,7 +112,9 @@ class UnlikeBound:
         return least_shared_s(place_s, stages, self.chunks) * self.graph.micro_batches
 
 
-def time_epsilon(time_s: float, bounds: Sequence[Bound | UnlikeBound | ReplicasBound]) -> float | None:
+def time_epsilon(
+    time_s: float, bounds: Sequence[Bound | UnlikeBound | ReplicasBound]
+) -> float | None:
     """Return the relative excess of ``time_s`` over the least bound of all searches.
 
     The closer bounds are computed where they may decide.

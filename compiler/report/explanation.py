@@ -266,7 +266,8 @@ class Change:
 class Neighbour:
     """The next point of the frontier in one direction, and its differences.
 
-    Each of its ``stages`` or ``replicas`` has the ``mesh``, and ``schedule`` is the family of their schedule.
+    Each of its ``stages`` or ``replicas`` has the ``mesh``, and ``schedule`` is the family of the
+    schedule of stages.
     ``is_above_capacity`` if its process takes more memory than the device has. ``others`` counts
     the ops outside ``changes`` that are split in another way.
     """
@@ -374,8 +375,8 @@ class Explanation:
     communication that overlaps with operators. ``pins`` are the pins of the search and their cost.
     ``expected_error`` is the expected error of the figures, ``None`` if the device has not been
     measured, and ``parts_s`` the time of the parts of the step that tables of the device measure.
-    Of a ``staged`` step, layers, timeline and memory have all layers on one stage. With ``replicas``,
-    layers and timeline have all micro-batches, on the slowest of them.
+    Of a ``staged`` step, layers, timeline and memory have all layers on one stage. With
+    ``replicas``, layers and timeline have all micro-batches, on the slowest of them.
     """
 
     model: str

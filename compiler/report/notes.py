@@ -102,7 +102,7 @@ def ranks_note(devices: Sequence[str], size: int) -> str:
 
 
 def replicas_note(rows: Sequence[ReplicaRow], size: int) -> str:
-    """Return the line on the ranks of replicas, ``size`` of each, and on the parts that they take."""
+    """Return the line on the parts that replicas take, each of ``size`` ranks."""
     total = sum(row.micro_batches for row in rows)
     parts = [
         f"{_ranks(number * size, (number + 1) * size - 1)} on {row.device}: "

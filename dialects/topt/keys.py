@@ -296,8 +296,9 @@ REPLICA_DEVICES = _key("replica_devices", _TEXTS, MODULE)
 """The name of the device of each replica."""
 PIPELINE = _key("pipeline", _SETTINGS, MODULE)
 """Predicted times of a program in stages or of replicas: `time_s` as points of the frontier have
-it, and `compute_s` and `communication_s` of a stage, or of the slowest replica. In inference `latency_s` is the time of one input, and
-`interval_s` the time between results of a stream of inputs."""
+it, and `compute_s` and `communication_s` of a stage, or of the slowest replica. In inference in
+stages `latency_s` is the time of one input, and `interval_s` the time between results of a stream
+of inputs."""
 
 NAME = _key("name", _TEXT, ARGUMENT, RESULT)
 """The name that the ONNX graph gives the tensor."""

@@ -259,8 +259,8 @@ def _judge_outputs(
 ) -> tuple[OutputResult, ...]:
     """Judge the outputs, and write them to the job's file; returns results on rank 0 only.
 
-    ``kept`` are outputs in fixed arrays, see `keep_outputs`. Every copy of an output, on all replicas
-    of the plan, is gathered and judged, one at a time; the result is the worst.
+    ``kept`` are outputs in fixed arrays, see `keep_outputs`. Every copy of an output, on all
+    replicas of the plan, is gathered and judged, one at a time; the result is the worst.
     """
     rest = [t.name for t in plan.outputs if t.name in session.outputs and t.name not in kept]
     local, whole, judged = {**kept, **dict(session.results(rest))}, {}, []

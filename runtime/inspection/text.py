@@ -84,7 +84,9 @@ def _memory(costs: Mapping[str, Any], error: str) -> str:
 
 def _replicas(entry: Mapping[str, Any]) -> str:
     pairs = zip(entry["devices"], entry["micro_batches"], strict=True)
-    rows = ", ".join(f"{number} on {device}: {count}" for number, (device, count) in enumerate(pairs))
+    rows = ", ".join(
+        f"{number} on {device}: {count}" for number, (device, count) in enumerate(pairs)
+    )
     return f"replicas take parts of {sum(entry['micro_batches'])} micro-batches, {rows}"
 
 

@@ -231,8 +231,8 @@ def _check(found: TrainingPlan) -> None:
     plan = found.plan
     if plan.replicas > 1 and plan.batches != found.micro_batches:
         raise UserError(
-            f"{_where(plan)}: replicas: expected the {found.micro_batches} micro-batches of a step, "
-            f"got: {plan.batches}"
+            f"{_where(plan)}: replicas: expected the {found.micro_batches} micro-batches of a "
+            f"step, got: {plan.batches}"
         )
     parameters = {state.name for state in found.state if state.kind == "parameter"}
     for owner in [*(s.of for s in found.state), *(g.of for g in found.gradients)]:

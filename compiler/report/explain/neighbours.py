@@ -17,8 +17,8 @@ from tensoropt.compiler.report.explanation import (
 from tensoropt.compiler.search.frontier.points import (
     micro_batches_of,
     recompute_of,
-    schedule_of,
     replicas_of,
+    schedule_of,
     stages_of,
 )
 from tensoropt.compiler.search.frontier.search import FrontierPoint

@@ -106,7 +106,13 @@ def _replicas(plan: Explanation) -> Iterator[str]:
     total = sum(row.micro_batches for row in plan.replicas)
     yield f"replicas of mesh {mesh_name(plan.mesh)}, which take parts of {total} micro-batches"
     cells = [
-        [str(n), row.device, str(row.micro_batches), _count(row.samples), format_seconds(row.busy_s)]
+        [
+            str(n),
+            row.device,
+            str(row.micro_batches),
+            _count(row.samples),
+            format_seconds(row.busy_s),
+        ]
         for n, row in enumerate(plan.replicas)
     ]
     head = ["replica", "device", "micro-batches", "samples", "busy"]

@@ -250,9 +250,7 @@ def _check_edge(index: int, edge: EdgeTable, nodes: list[NodeTable], checked: se
                 f"edge {index}: no such node, expected 0 to {len(nodes) - 1}, got: {end}"
             )
     if a == b:
-        raise UserError(
-            f"edge {index}: joins a node to itself, expected two nodes, got: {a} twice"
-        )
+        raise UserError(f"edge {index}: joins a node to itself, expected two nodes, got: {a} twice")
     shape = len(nodes[a].time_s), len(nodes[b].time_s)
     key = edge.key, shape
     if key not in checked:

@@ -16,9 +16,8 @@ _DEPTH = 2
 class Ahead:
     """A thread that reads the requested batch and prefetches the next ``depth`` batches.
 
-    ``following`` returns the position of the batch after one. Batches that begin at ``end`` or later
-    are not prefetched.
-    A read error is raised when its batch is requested.
+    ``following`` returns the position of the batch after one. Batches that begin at ``end`` or
+    later are not prefetched. A read error is raised when its batch is requested.
     """
 
     def __init__(
