@@ -291,6 +291,10 @@ class Point:
     def _check_whole(self, flag: str) -> None:
         if points_of.stages_of(self.found) > 1:
             raise UserError(f"--{flag} is about a model on one mesh, expected --stages 1")
+        if self.replicas:
+            raise UserError(
+                f"--{flag} is about a model on one mesh, expected a plan without replicas"
+            )
 
 
 class Frontier(Sequence[Point]):
