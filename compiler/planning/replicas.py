@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 
-from tensoropt.compiler.cost.communication import collective_time_s
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.planning.request import Request
-from tensoropt.compiler.program.costs import tensor_bytes
 from tensoropt.compiler.program.graph import Argument, Graph, Node, Op, Result
+from tensoropt.compiler.reshard.replicas import SumOverReplicas
 from tensoropt.compiler.search.frontier.points import (
     Overfull,
     ReplicaRow,
@@ -25,8 +24,10 @@ from tensoropt.compiler.search.frontier.points import (
     recompute_of,
 )
 from tensoropt.compiler.search.frontier.search import FrontierPoint, FrontierResult
+from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.elements import items_text
+from tensoropt.runtime.layout.layout import Layout
 from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = [
@@ -232,20 +233,19 @@ def replicated(
 
 def _sums_s(point: FrontierPoint, replicas: int, between: Device) -> float:
     """Return the time to add up each gradient over the replicas; fusing some may save latency."""
-    mesh, sizes = Mesh((replicas,)), _gradient_bytes(point)
-    return sum(collective_time_s("all_reduce", size, (0,), mesh, between) for size in sizes)
+    sums = SumOverReplicas(replicas, point.tables.resharder, between)
+    return sum(sums.time_s(info, layout) for info, layout in _gradients(point))
 
 
-def _gradient_bytes(point: FrontierPoint) -> list[int]:
-    """Return the bytes of a rank's part of each gradient, as the update reads it."""
-    graph, mesh, found = point.tables.graph, Mesh(point.mesh), []
+def _gradients(point: FrontierPoint) -> Iterator[tuple[TensorInfo, Layout]]:
+    """Yield each gradient, in the layout in which the update reads it."""
+    graph = point.tables.graph
     for node in graph.nodes:
         if isinstance(node, Op) and node.held:
             value = graph.values[node.results[0]]
             reader, operand = next((n, o) for n, o in value.uses if graph.updates(graph.nodes[n]))
-            layout = point.strategies[reader].operands[operand]
-            found.append(tensor_bytes(value.info, layout, mesh))
-    return found
+            assert value.info is not None, "gradients are ranked tensors"
+            yield value.info, point.strategies[reader].operands[operand]
 
 
 @dataclass(frozen=True)

@@ -147,9 +147,7 @@ def test_the_bound_of_two_searches() -> None:
     assert ReplicasBound([unknown, unknown], [1, 1], 4, 4).best_s() == 0
 
 
-def test_a_plan_on_replicas_has_no_annotations(
-    model: to.Model, both: str, tmp_path: Path
-) -> None:
+def test_a_plan_on_replicas_has_no_annotations(model: to.Model, both: str, tmp_path: Path) -> None:
     point = model.frontier(both, batches=4, search="expert").fastest
     assert [row.micro_batches for row in point.replicas] == [3, 1]
     with pytest.raises(UserError, match="on one mesh, expected a plan without replicas"):

@@ -19,8 +19,8 @@ from tensoropt.runtime.inspection.validation import validate
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.support.errors import UserError
 
-STEPS, RATE, MICRO_BATCHES, SAMPLES = 5, 0.5, 4, 8
-SIZES = (12, 16, 6)
+STEPS, RATE, MICRO_BATCHES, SAMPLES = 5, 0.5, 4, 256
+SIZES = (32, 256, 16)
 LOSS = "softmax-cross-entropy:scores,labels"
 Floats = NDArray[np.float64]
 
@@ -95,10 +95,11 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
 
 
 def plan_of(case: Case, size: int) -> Path:
-    """Return a plan of two replicas with ``size`` devices each."""
+    """Return a plan of two replicas with ``size`` devices each, which all have whole weights."""
     plan = case.folder / f"plan{size}"
     if not plan.exists():
-        found = next(point for point in case.frontier(size) if len(point.replicas) == 2)
+        frontier = case.frontier(size, pins=["w*=R"])
+        found = next(point for point in frontier if len(point.replicas) == 2)
         assert found.mesh == (size,)
         found.compile(plan)
     return plan
@@ -113,6 +114,8 @@ def test_a_step_is_the_step_of_one_device(case: Case, size: int, tmp_path: Path)
         "micro_batches": [3, 1],
         "devices": ["fast", "slow"],
     }
+    kinds = {node.op_type for node in onnx.load(plan / "rank0.update.onnx").graph.node}
+    assert ("AllGather" in kinds) == (size > 1)  # of slices that the ranks of a replica add up
     exported = tmp_path / "trained.onnx"
     run = to.train(
         plan,
