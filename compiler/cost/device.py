@@ -147,7 +147,7 @@ class Device:
 
     @property
     def between_groups(self) -> Device:
-        """The same device, all links of which connect groups of unlike devices."""
+        """The same device, with links that all connect groups of unlike devices."""
         return replace(self, intra_node=self.network, collectives={})
 
     def without_overlap(self) -> Device:

@@ -47,7 +47,7 @@ class _Transfer:
 class RankLowerings:
     """Lowers the operations that differ between ranks, for one rank.
 
-    Each of ``meshes`` stages or replicas has the ranks of one ``mesh``, one after another.
+    Each of ``meshes`` stages or replicas has the ranks of one ``mesh``, in sequence.
     """
 
     def __init__(self, mesh: Mesh, rank: int, opset: int, meshes: int = 1) -> None:

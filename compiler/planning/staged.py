@@ -264,8 +264,8 @@ class _Searched:
 class _Case:
     """A search: a number of stages, of micro-batches, and the families that the step can have.
 
-    It is on ``device``, one of the unlike ones if stages may have these. ``replicates``: as many
-    replicas are searched too.
+    It is on ``device``, one of the unlike ones if stages may have these. With
+    ``replicates``, the same number of replicas is searched too.
     """
 
     stages: int

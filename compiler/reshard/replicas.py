@@ -33,7 +33,7 @@ class SumOverReplicas:
         return min(ways, key=lambda own: self._time_s(info, layout, own))
 
     def time_s(self, info: TensorInfo, layout: Layout) -> float:
-        """Return the least time to add up a tensor in ``layout``, which stays as it is."""
+        """Return the least time to add up a tensor, which is in ``layout`` before and after."""
         return self._time_s(info, layout, self.layout(info, layout))
 
     def _time_s(self, info: TensorInfo, layout: Layout, own: Layout) -> float:

@@ -175,7 +175,7 @@ class Plan:
 
     @property
     def run_inputs(self) -> tuple[Tensor, ...]:
-        """The inputs of a run: those of the model, with the samples of all batches on replicas."""
+        """The inputs of a run. On replicas, they have the samples of all batches."""
         return self._of_run(self.inputs)
 
     @property

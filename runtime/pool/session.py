@@ -63,7 +63,7 @@ class Session(Closing):
     def inputs(self) -> tuple[Tensor, ...]:
         """The inputs of a run, each with a name, a dtype, and a shape of sizes and symbolic names.
 
-        A plan on replicas takes several batches of the model, one after another along dimension 0.
+        A plan on replicas takes several batches of the model, in sequence along dimension 0.
         """
         return self.plan.run_inputs
 
