@@ -10,23 +10,25 @@ from typing import Any, ClassVar
 from tensoropt.compiler.layout.layouts import describe_misfit
 from tensoropt.compiler.layout.rule import Rule, Strategy
 from tensoropt.compiler.reshard.lowering import lower_step
+from tensoropt.compiler.reshard.replicas import SumOverReplicas
+from tensoropt.compiler.reshard.resharder import Resharder
 from tensoropt.compiler.shapes.refine import merge_types
 from tensoropt.compiler.sharding.ops.randomness import give_seed
 from tensoropt.compiler.sharding.rule.describe import describe, tensor_info
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
-from tensoropt.compiler.sharding.rule.op_info import OpInfo
+from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 from tensoropt.compiler.sharding.rule.rule_reader import RuleReader
 from tensoropt.compiler.sharding.rule.strategies import strategy_of_layouts
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects import onnx
 from tensoropt.dialects.build import Build, tensor_type
-from tensoropt.dialects.collectives import fill_padding
+from tensoropt.dialects.collectives import collective, fill_padding
 from tensoropt.dialects.mlir import func, ir
 from tensoropt.dialects.topt import RESHARD, keys, layout_of, mesh_of
 from tensoropt.passes.base import Pass
 from tensoropt.passes.node_times import NodeTimes
 from tensoropt.passes.reshards import take_part
-from tensoropt.passes.strategies import resharder_of, signature_layouts, strategy_of
+from tensoropt.passes.strategies import device_of, resharder_of, signature_layouts, strategy_of
 from tensoropt.runtime.layout.layout import Layout
 from tensoropt.runtime.layout.mesh import Mesh
 
@@ -61,6 +63,7 @@ class _Partition:
         self.resharder = resharder_of(module, self.old)
         self.rules = RuleReader()
         self.times = NodeTimes(self.old, self.resharder)
+        self.sums = _sums(module, self.resharder)
         self.local: dict[ir.Value, ir.Value] = {}
         self.layouts: dict[ir.Value, Layout] = {}
 
@@ -143,18 +146,37 @@ class _Partition:
         info = tensor_info(op.operands[0].type)
         if info is None:
             raise self.owner.fail(op, f"expected a ranked tensor, got: {op.operands[0].type}")
-        path = self.resharder.path(info.sizes, info.item_bytes, source, target)
         self._check_read(op, [source])
         self.layouts[op.results[0]] = target
-        value = read = self.local[op.operands[0]]
-        opset = self.versions[""]
-        for step in path.steps:
-            made = lower_step(value, info.sizes, step, self.mesh, op.location, opset)
-            self.times.note_step(step, [value, *made], info)
-            value = made[-1]
+        read = self.local[op.operands[0]]
+        value = self._resharded(op, read, info, source, target)
         _name_steps(onnx.node_name(op), [value], [read])
         _take_chunk(op, [value], [read])
         self.local[op.results[0]] = value
+
+    def _resharded(
+        self, op: ir.Operation, value: ir.Value, info: TensorInfo, source: Layout, target: Layout
+    ) -> ir.Value:
+        """Return a rank's part of a tensor in layout ``target``; ``value`` is the part before."""
+        for step in self.resharder.path(info.sizes, info.item_bytes, source, target).steps:
+            made = lower_step(value, info.sizes, step, self.mesh, op.location, self.versions[""])
+            self.times.note_step(step, [value, *made], info)
+            value = made[-1]
+        return value
+
+    def _summed_over_replicas(self, op: ir.Operation, value: ir.Value, layout: Layout) -> ir.Value:
+        """Return the sum of a gradient over the ranks with one place in all replicas.
+
+        Ranks of a mesh that have the same part may add up a slice of it each.
+        """
+        info = tensor_info(op.results[0].type)
+        assert info is not None, "gradients are ranked tensors"
+        assert self.sums is not None, "only replicas add gradients up"
+        slices, settings = self.sums.layout(info, layout), {"reduction": "sum"}
+        part = self._resharded(op, value, info, layout, slices)
+        total = collective("all_reduce", part, (), settings, op.location)
+        keys.STAGES.set(ir.OpResult(total).owner.attributes, True)
+        return self._resharded(op, total, info, slices, layout)
 
     def _onnx(self, op: ir.Operation) -> None:
         info = describe(op, self.versions)
@@ -179,6 +201,8 @@ class _Partition:
             _take_chunk(op, results, read)
             self.times.note_fills(read, operands)
             self.times.note(op, (info, rule, strategy), results, operands)
+            if self.sums is not None and _takes_gradient(op):
+                results = [self._summed_over_replicas(op, results[0], strategy.results[0])]
         self.local.update(zip(op.results, results, strict=True))
         self.layouts.update(zip(op.results, strategy.results, strict=True))
 
@@ -261,6 +285,24 @@ class _Partition:
         return tensor_type(
             layout.local_shape(info.sizes, self.mesh), ir.RankedTensorType(type_).element_type
         )
+
+
+def _sums(module: ir.Module, resharder: Resharder) -> SumOverReplicas | None:
+    """Return the sums over the replicas of a module, ``None`` if it has no replicas."""
+    if not keys.REPLICAS.on(module.operation.attributes):
+        return None
+    replicas = len(keys.REPLICAS.of(module.operation.attributes))
+    return SumOverReplicas(replicas, resharder, device_of(module).between_groups)
+
+
+def _takes_gradient(op: ir.Operation) -> bool:
+    """Return whether ``op`` is the one in the update that reads a gradient, to reduce it."""
+    if onnx.phase(op) != "update" or not len(op.operands):
+        return False
+    made = onnx.owner(op.operands[0])
+    while made is not None and made.name == RESHARD:
+        made = onnx.owner(made.operands[0])
+    return made is not None and keys.GRADIENT_OF.on(made.attributes)
 
 
 def _name_op(name: str | None, results: Sequence[ir.Value], operands: Sequence[ir.Value]) -> None:

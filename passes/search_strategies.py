@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from tensoropt.compiler.layout.execution import AMPLE, GRAPH
 from tensoropt.compiler.planning.memory_limit import check_capacity, pick
 from tensoropt.compiler.planning.pinned_search import PinsCost
+from tensoropt.compiler.planning.replicas import ReplicatedPoint
 from tensoropt.compiler.planning.request import Request
 from tensoropt.compiler.planning.staged import StagedPoint
 from tensoropt.compiler.program.graph import Argument, Graph, Op, Result
@@ -140,19 +141,22 @@ def settle(
     """Write ``point`` of ``result`` into the ``module`` that was searched with ``request``.
 
     ``pins_cost`` is the cost of its pins, if known. With several stages, the operations get their
-    chunks and the module a schedule. The module has then passed the search phase.
+    chunks and the module a schedule; with replicas, it gets their numbers of micro-batches. The
+    module has then passed the search phase.
     """
     staged = keys.PLACES, keys.SCHEDULE, keys.STAGE_DEVICES, keys.PIPELINE
-    for key in (keys.OVERLAP, keys.LAUNCH, *staged):
+    for key in (keys.OVERLAP, keys.LAUNCH, *staged, keys.REPLICAS, keys.REPLICA_DEVICES):
         key.remove(module.operation.attributes)
     keep_step(module, Alternative(recompute_of(point) or "", micro_batches_of(point) or 1))
     write_clones(module, point.tables.graph)
     annotate(module, point, request.device)
     if isinstance(point, StagedPoint):
         write_chunks(module, point)
+    if isinstance(point, ReplicatedPoint):
+        _write_replicas(module, point)
     with module.context:
-        if request.overlap == "off":
-            keys.OVERLAP.set(module.operation.attributes, request.overlap)
+        if request.overlap == "off" or isinstance(point, ReplicatedPoint):
+            keys.OVERLAP.set(module.operation.attributes, "off")
         if request.launch == GRAPH:
             keys.LAUNCH.set(module.operation.attributes, request.launch)
     search = {"name": request.found_by, "seed": request.used_seed, "epsilon": result.epsilon}
@@ -208,11 +212,7 @@ def write_chunks(module: ir.Module, point: StagedPoint) -> None:
         keys.SCHEDULE.set(module.operation.attributes, made.schedule.texts)
         if point.stage_devices:
             keys.STAGE_DEVICES.set(module.operation.attributes, point.stage_devices)
-        times = {
-            "time_s": point.time_s,
-            "compute_s": point.compute_s,
-            "communication_s": point.communication_s,
-        }
+        times = _times(point)
         if made.is_stream:
             times |= {"latency_s": point.latency_s, "interval_s": point.interval_s}
         keys.PIPELINE.set(module.operation.attributes, times)
@@ -220,6 +220,20 @@ def write_chunks(module: ir.Module, point: StagedPoint) -> None:
             if number is not None:
                 keys.CHUNK.set(op.operation.attributes, number)
     _read_originals(module)
+
+
+def _write_replicas(module: ir.Module, point: ReplicatedPoint) -> None:
+    """Write the device and the micro-batches of each replica of ``point``."""
+    rows, attributes = point.replica_rows, module.operation.attributes
+    with module.context, ir.Location.unknown():
+        keys.REPLICAS.set(attributes, [row.micro_batches for row in rows])
+        keys.REPLICA_DEVICES.set(attributes, [row.device for row in rows])
+        keys.PIPELINE.set(attributes, _times(point))
+
+
+def _times(point: FrontierPoint) -> dict[str, Setting]:
+    """Return the times of a program on several meshes, which its cost alone does not have."""
+    return {name: getattr(point, name) for name in ("time_s", "compute_s", "communication_s")}
 
 
 def _read_originals(module: ir.Module) -> None:

@@ -21,6 +21,7 @@ from tensoropt.dialects import onnx
 from tensoropt.dialects.collectives import STARTED, CollectiveKind, axes_of, kind_of
 from tensoropt.dialects.elements import type_bytes
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.topt import keys
 from tensoropt.dialects.topt.keys import TAKES
 from tensoropt.passes.schedule import put_in_order
 from tensoropt.passes.strategies import device_of, resharder_of
@@ -47,7 +48,7 @@ class TimedTasks:
     tasks: Tasks = field(init=False)
     mesh: Mesh = field(init=False)
     device: Device = field(init=False)
-    keys: dict[CollectiveKind, int] = field(default_factory=dict)
+    kinds: dict[CollectiveKind, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.mesh = resharder_of(self.module, self.function).mesh
@@ -90,7 +91,17 @@ class TimedTasks:
 
     def times(self) -> list[CollectiveTime]:
         """Return the times of the kinds of collectives that can be fused, by number."""
-        return [joining_time(kind, axes, self.mesh, self.device) for kind, axes, _, _ in self.keys]
+        return [joining_time(kind, *self._ranks(axes)) for kind, axes, _, _ in self.kinds]
+
+    def _ranks(self, axes: tuple[int, ...]) -> tuple[tuple[int, ...], Mesh, Device]:
+        """Return the mesh axes of a collective, with their mesh and their links.
+
+        Without mesh axes it runs over stages or replicas; only the latter take time.
+        """
+        if axes:
+            return axes, self.mesh, self.device
+        replicas = keys.REPLICAS.get(self.module.operation.attributes, [0])
+        return (0,), Mesh((len(replicas),)), self.device.between_groups
 
     def _lands_bytes(self, op: ir.Operation) -> int:
         """Return the bytes that a collective writes over old state."""
@@ -100,7 +111,7 @@ class TimedTasks:
     def _key(self, op: ir.Operation) -> int:
         """Return the number of the kind of a collective, -1 for other ops."""
         kind = None if TAKES.on(op.attributes) else kind_of(op)
-        return -1 if kind is None else self.keys.setdefault(kind, len(self.keys))
+        return -1 if kind is None else self.kinds.setdefault(kind, len(self.kinds))
 
     def _sent_s(self, op: ir.Operation) -> float:
         if TAKES.on(op.attributes):
@@ -108,7 +119,7 @@ class TimedTasks:
         if op.name not in BY_IR_NAME:
             return 0.0
         kind = BY_IR_NAME[op.name].name
-        return collective_time_s(kind, _bytes(op), axes_of(op), self.mesh, self.device)
+        return collective_time_s(kind, _bytes(op), *self._ranks(axes_of(op)))
 
     def _compute_s(self, op: ir.Operation) -> float:
         if not self.device.overlaps:

@@ -170,7 +170,7 @@ def _open_model(
 ) -> Model:
     plan = Plan.load(folder)
     own = restrict_dims(plan, session_options)
-    inputs, outputs = specs_of(plan.inputs, own.dims), specs_of(plan.outputs, own.dims)
+    inputs, outputs = specs_of(plan.run_inputs, own.dims), specs_of(plan.run_outputs, own.dims)
     sessions.append(Session(folder, **vars(own)))
     encoder = find_encoder(plan, inputs, outputs, options.pooling)
     return Model(name, inputs, outputs, sessions[-1], options, metrics, encoder)

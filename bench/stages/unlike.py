@@ -1,18 +1,18 @@
-"""Unlike devices: plans for groups, next to plans for each kind alone and for equal parts.
+"""Unlike devices: stages and replicas, next to equal parts and to plans for each kind alone.
 
     python bench/stages/unlike.py                       four A100 and four V100
-    python bench/stages/unlike.py h100:4,l40s:4 --search-time 60
+    python bench/stages/unlike.py h100:4,l40s:4 --search-time 20
     python bench/stages/unlike.py --write               the table into docs/benchmarks.md too
 
 The model is a GPT in half precision. Times are predicted: of a training step of 8 micro-batches,
-and between the results of a stream of inputs.
+and between the results of a stream of inputs, for replicas the time of a run per batch.
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,8 @@ from graphs.gpt import Gpt
 from sections import write_section
 
 import tensoropt as to
-from tensoropt.compiler.cost.device import load_device
+from tensoropt.compiler.cost.device import Group, load_device
+from tensoropt.compiler.layout.mesh import factorisations
 from tensoropt.compiler.support.units import format_bytes, format_seconds
 from tensoropt.runtime.support.flags import Parser, run_command
 
@@ -36,58 +37,87 @@ _TEXT = f"""\
 `python bench/stages/unlike.py --write`: the fastest plans of GPT with {MODEL.layers} layers of
 width {MODEL.width}, in half precision, with {MODEL.batch} sequences of {MODEL.sequence} tokens.
 *step* is a training step of {MICRO_BATCHES} micro-batches, *interval* the time between results in
-inference, both predicted. *all, equal parts* is the fastest plan for all devices without stages,
-which waits for the slowest.
+inference, both predicted. On replicas it is the time of a run of {MICRO_BATCHES} batches, divided
+by {MICRO_BATCHES}. *all, equal parts* is the fastest plan for all devices on one mesh, which waits
+for the slowest. *bound* is the excess over the bound of the search for the step.
 
 """
 
 
 @dataclass(frozen=True)
 class Row:
-    """The fastest plans of some devices."""
+    """The fastest plans of some devices, with the micro-batches of replicas, such as 6+2."""
 
     devices: str
     step: to.Point
-    stream: to.Point
+    interval_s: float
     bound: float | None
 
     def cells(self, of: Row) -> list[str]:
         """Return the cells of the row, with times as multiples of the row ``of``."""
         return [
             self.devices,
-            *_time(self.step, of.step),
+            *_time(self.step.time_s, of.step.time_s),
+            "+".join(str(row.micro_batches) for row in self.step.replicas) or "-",
             format_bytes(self.step.memory_bytes),
             "-" if self.bound is None else f"{self.bound:.0%}",
-            *_time(self.stream, of.stream),
+            *_time(self.interval_s, of.interval_s),
         ]
 
 
-def _time(own: to.Point, of: to.Point) -> tuple[str, str]:
-    return format_seconds(own.time_s), f"{own.time_s / of.time_s:.2f}"
+def _time(own_s: float, of_s: float) -> tuple[str, str]:
+    return format_seconds(own_s), f"{own_s / of_s:.2f}"
 
 
-HEAD = ["devices", "step", "of all", "memory", "above the bound", "interval", "of all"]
+HEAD = ["devices", "step", "of stages", "parts", "memory", "bound", "interval", "of stages"]
 
 
 def rows(groups: str, search_time_s: float) -> Iterator[Row]:
-    """Yield the rows: all devices, equal parts, and each group alone."""
+    """Yield the rows: stages, replicas, equal parts, and each group alone."""
+    own = load_device(groups).groups
+    devices = sum(group.count for group in own)
     with tempfile.TemporaryDirectory() as folder:
         model = to.load(MODEL.build("gpt").save(Path(folder)))
-        yield _row(model, "all, in groups", groups, "auto", search_time_s)
-        yield _row(model, "all, equal parts", groups, 1, search_time_s)
-        for group in load_device(groups).groups:
-            own = f"{group.name}:{group.count}"
-            yield _row(model, f"{group.count} {group.device.name}", own, "auto", search_time_s)
+        counts = [n for n in range(2, devices + 1) if _divides(n, own)]
+        limit = {"search_time": search_time_s}
+        stages = [{"stages": count, **limit} for count in counts]
+        yield _row(model, "all, in stages", groups, stages)
+        runs = [{"batches": MICRO_BATCHES, **limit}]
+        yield _row(model, "all, on replicas", groups, [{"stages": 1, **limit}], runs)
+        meshes = [{"mesh": str(mesh), **limit} for mesh in factorisations(devices, devices)]
+        yield _row(model, "all, equal parts", groups, meshes)
+        for group in own:
+            name = f"{group.count} {group.device.name}"
+            yield _row(model, name, f"{group.name}:{group.count}", [{"stages": "auto", **limit}])
 
 
-def _row(model: to.Model, name: str, devices: str, stages: int | str, limit_s: float) -> Row:
-    loss = "softmax-cross-entropy:scores,labels"
-    asked = {"stages": stages, "search_time": limit_s}
-    train = to.Training(loss, micro_batches=MICRO_BATCHES)
-    step = model.frontier(devices, train=train, **asked)  # type: ignore[arg-type]
-    step_facts = step.facts()
-    stream = model.frontier(devices, objective="throughput", **asked)  # type: ignore[arg-type]
-    return Row(name, step.fastest, stream.fastest, step_facts.time_epsilon)
+def _divides(stages: int, groups: Sequence[Group]) -> bool:
+    size, rest = divmod(sum(group.count for group in groups), stages)
+    return not rest and not any(group.count % size for group in groups)
+
+
+def _row(
+    model: to.Model,
+    name: str,
+    devices: str,
+    asked: Sequence[Mapping[str, object]],
+    runs: Sequence[Mapping[str, object]] = (),
+) -> Row:
+    """Return the fastest plans of several searches; ``runs`` are those for runs of batches."""
+    train = to.Training("softmax-cross-entropy:scores,labels", micro_batches=MICRO_BATCHES)
+    steps = [model.frontier(devices, train=train, **own) for own in asked]  # type: ignore[arg-type]
+    step = min(steps, key=lambda own: own.fastest.time_s)
+    if runs:
+        found = [model.frontier(devices, **own) for own in runs]  # type: ignore[arg-type]
+        interval_s = min(own.fastest.time_s for own in found) / MICRO_BATCHES
+    else:
+        streams = [
+            model.frontier(devices, objective="throughput" if "mesh" not in own else "time", **own)  # type: ignore[arg-type]
+            for own in asked
+        ]
+        interval_s = min(own.fastest.time_s for own in streams)
+    bound = step.facts().time_epsilon if len(steps) == 1 else None
+    return Row(name, step.fastest, interval_s, bound)
 
 
 def table(found: Sequence[Row]) -> str:
@@ -100,7 +130,7 @@ def main() -> None:
     """Print the table."""
     parser = Parser(description=__doc__)
     parser.add_argument("devices", nargs="?", default="a100:4,v100:4", help="the groups")
-    parser.add_argument("--search-time", type=float, default=60.0, help="seconds of each search")
+    parser.add_argument("--search-time", type=float, default=20.0, help="seconds of each search")
     parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md too")
     given = parser.parse()
     text = table([*rows(given.devices, given.search_time)])

@@ -31,6 +31,7 @@ from tensoropt.compiler.report.notes import (
     passed_over_note,
     pins_line,
     ranks_note,
+    replicas_note,
     tensor_limit_note,
 )
 from tensoropt.compiler.report.splitting import splitting_notes
@@ -137,7 +138,8 @@ class Point:
     process takes more memory than the device has: the point then does not compile. A search with
     ``memory`` has no such points. For a training step,
     ``recompute`` is the choice of recomputed activations, and ``micro_batches`` the number of
-    micro-batches; both are None for inference.
+    micro-batches; both are None for inference. ``replicas`` has a row for each replica on unlike
+    devices: its ``device``, its ``micro_batches`` and ``samples``, and their time ``busy_s``.
     """
 
     def __init__(
@@ -155,6 +157,7 @@ class Point:
         self.is_above_capacity = found.is_above_capacity
         self.recompute = points_of.recompute_of(found)
         self.micro_batches = points_of.micro_batches_of(found)
+        self.replicas = tuple(points_of.replicas_of(found))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Point):
@@ -199,6 +202,8 @@ class Point:
         devices = points_of.stage_devices_of(self.found)
         if devices:
             lines.append(ranks_note(devices, math.prod(self.found.mesh)))
+        if self.replicas:
+            lines.append(replicas_note(self.replicas, math.prod(self.found.mesh)))
         if request.memory is not None and request.description.process is None:
             return (*lines, tensor_limit_note(request.description.name))
         return tuple(lines)
@@ -286,6 +291,10 @@ class Point:
     def _check_whole(self, flag: str) -> None:
         if points_of.stages_of(self.found) > 1:
             raise UserError(f"--{flag} is about a model on one mesh, expected --stages 1")
+        if self.replicas:
+            raise UserError(
+                f"--{flag} is about a model on one mesh, expected a plan without replicas"
+            )
 
 
 class Frontier(Sequence[Point]):

@@ -41,6 +41,7 @@ class SearchArguments(SearchLimits, total=False):
     mesh: str | int | Sequence[int] | None
     objective: str | None
     stages: int | None
+    batches: int | None
     schedule: str | None
     search: str | None
     resolution: float | None

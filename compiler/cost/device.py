@@ -145,6 +145,11 @@ class Device:
         """True if overlapping collectives with operators saves time."""
         return self.overlap is not None and self.overlap.share < 1
 
+    @property
+    def between_groups(self) -> Device:
+        """The same device, with links that all connect groups of unlike devices."""
+        return replace(self, intra_node=self.network, collectives={})
+
     def without_overlap(self) -> Device:
         """Return the same device with no overlap of collectives and operators."""
         return replace(self, overlap=None)

@@ -47,14 +47,14 @@ class _Transfer:
 class RankLowerings:
     """Lowers the operations that differ between ranks, for one rank.
 
-    Each of ``stages`` has the ranks of one ``mesh``, one stage after another.
+    Each of ``meshes`` stages or replicas has the ranks of one ``mesh``, in sequence.
     """
 
-    def __init__(self, mesh: Mesh, rank: int, opset: int, stages: int = 1) -> None:
+    def __init__(self, mesh: Mesh, rank: int, opset: int, meshes: int = 1) -> None:
         self.mesh = mesh
         self.opset = opset
-        self.stage, self.rank = divmod(rank, mesh.size)
-        self.stages = stages
+        self.number, self.rank = divmod(rank, mesh.size)
+        self.meshes = meshes
         self.token: str | None = None
         self.members: list[ir.Operation] = []  # of a combined collective, so far
         self.transfers: dict[ir.Value, _Transfer] = {}  # by their results
@@ -191,11 +191,11 @@ class RankLowerings:
         )
 
     def _group(self, op: ir.Operation) -> list[int]:
-        """Return the ranks of a collective: along mesh axes, or at one place in all stages."""
+        """Return the ranks of a collective: along mesh axes, or at one place in all meshes."""
         size = self.mesh.size
         if keys.STAGES.on(op.attributes):
-            return [stage * size + self.rank for stage in range(self.stages)]
-        first = self.stage * size
+            return [number * size + self.rank for number in range(self.meshes)]
+        first = self.number * size
         return [first + rank for rank in self.mesh.group(self.rank, axes_of(op))]
 
     def _tokens(self, emitter: Emitter, name: str) -> tuple[str, str]:

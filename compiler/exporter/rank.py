@@ -64,13 +64,14 @@ def export_rank(
     weights: PlanWeights,
     part: str = "",
     target: str = RUNTIME,
-    stages: int = 1,
+    meshes: int = 1,
 ) -> Path:
     """Write the graph of ``rank`` from a partitioned ``module``; return its file.
 
     The file is ``rank{r}.onnx`` in the folder of the plan's ``weights``, which store the weights
     that the graph reads; ``part``, such as ``.update``, comes before the suffix. ``target``, one of
-    :data:`TARGETS`, runs the graph. Each of ``stages`` has the ranks of a mesh. Raises
+    :data:`TARGETS`, runs the graph. There are ``meshes`` of ranks, one for
+    each stage or replica. Raises
     :class:`UserError` for a parameter without a layout, and for operators that the target lacks.
     """
 
@@ -81,19 +82,19 @@ def export_rank(
         return weights.add(argument.name, layout, place)
 
     with module.context:
-        lowerings, domains = _lowerings(module, weights.mesh, rank, target, stages)
+        lowerings, domains = _lowerings(module, weights.mesh, rank, target, meshes)
     path = weights.directory / f"rank{rank}{part}.onnx"
     _write(module, path, store, lowerings, domains)
     return path
 
 
 def _lowerings(
-    module: ir.Module, mesh: Mesh, rank: int, target: str, stages: int
+    module: ir.Module, mesh: Mesh, rank: int, target: str, meshes: int
 ) -> tuple[dict[str, Lowering], dict[str, int]]:
     """Return the lowerings of a rank's operations, and the domains that they need."""
     opset = opsets(module)[""]
     if target == RUNTIME:
-        return RankLowerings(mesh, rank, opset, stages).table(), {DOMAIN: 1}
+        return RankLowerings(mesh, rank, opset, meshes).table(), {DOMAIN: 1}
     check_operators(module)
     return TensorrtLowerings(mesh, rank, opset).table(), {}
 

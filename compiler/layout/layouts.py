@@ -8,15 +8,38 @@ from functools import reduce
 
 from tensoropt.compiler.layout.mesh import is_deep, is_grouped, most_groups
 from tensoropt.compiler.layout.sizes import Open, Size, divisor_of
-from tensoropt.runtime.layout.layout import SAME_SPLITS, Layout, blocks_text, units_text
+from tensoropt.runtime.layout.layout import (
+    REPLICATE,
+    SAME_SPLITS,
+    Layout,
+    blocks_text,
+    split,
+    units_text,
+)
 from tensoropt.runtime.layout.mesh import Mesh
 
-__all__ = ["describe_misfit", "fits", "reordered"]
+__all__ = ["describe_misfit", "fits", "reordered", "sliced"]
 
 
 def fits(layout: Layout, shape: Sequence[Size], mesh: Mesh) -> bool:
     """Return whether every split dimension exists and can be split at every possible size."""
     return describe_misfit(layout, shape, mesh) is None
+
+
+def sliced(layout: Layout, shape: Sequence[Size], mesh: Mesh) -> Layout:
+    """Return the layout in which ranks with equal parts have equal slices of them instead.
+
+    It is ``layout`` itself if no dimension divides by their number.
+    """
+    axes = tuple(axis for axis in layout.axes_of(REPLICATE) if mesh.shape[axis] > 1)
+    pieces = mesh.extent(axes)
+    for dim, size in enumerate(shape):
+        if isinstance(size, int) and size % pieces == 0 and not layout.axes_splitting(dim):
+            own = (split(dim) if n in axes else one for n, one in enumerate(layout.placements))
+            found = Layout(tuple(own), layout.turned)
+            if axes and fits(found, shape, mesh):
+                return found
+    return layout
 
 
 def describe_misfit(layout: Layout, shape: Sequence[Size], mesh: Mesh) -> str | None:

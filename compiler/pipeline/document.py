@@ -14,7 +14,15 @@ from tensoropt.compiler.support.version import TOOL
 from tensoropt.compiler.training.memory import StaticParts
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import mesh_of
-from tensoropt.dialects.topt.keys import DEVICE, PIPELINE, PLACES, RANGES, SEARCH, TRAINING
+from tensoropt.dialects.topt.keys import (
+    DEVICE,
+    PIPELINE,
+    PLACES,
+    RANGES,
+    REPLICAS,
+    SEARCH,
+    TRAINING,
+)
 from tensoropt.passes.pins import read_pins
 from tensoropt.passes.points import WrittenPoint, read_points
 from tensoropt.runtime.plan.dims import parse_ranges
@@ -22,7 +30,7 @@ from tensoropt.runtime.plan.entries import DimEntry
 from tensoropt.runtime.plan.plan import SCHEMA
 from tensoropt.runtime.support.files import sha256_of
 
-__all__ = ["plan_document", "predicted", "stages_of"]
+__all__ = ["meshes_of", "plan_document", "predicted", "stages_of"]
 
 
 def plan_document(module: ir.Module, model: Path) -> dict[str, Any]:
@@ -41,7 +49,7 @@ def plan_document(module: ir.Module, model: Path) -> dict[str, Any]:
         "model": {"name": model.name, "sha256": sha256_of(model)},
         "device": load_device(DEVICE.of(attributes)).name,
         "mesh": {"shape": list(mesh.shape)},
-        "ranks": mesh.size * stages_of(module),
+        "ranks": mesh.size * meshes_of(module),
         "search": {name: found.get(name) for name in ("name", "seed", "epsilon")},
         "frontier": describe_points(read_points(module)),
         "chosen": _chosen(module).index,
@@ -93,6 +101,11 @@ def predicted(
 def stages_of(module: ir.Module) -> int:
     """Return the number of stages of a program, 1 without stages."""
     return 1 + max(PLACES.get(module.operation.attributes, [0]))
+
+
+def meshes_of(module: ir.Module) -> int:
+    """Return the number of stages or of replicas of a program; each has a mesh of ranks."""
+    return len(REPLICAS.get(module.operation.attributes, [])) or stages_of(module)
 
 
 def _chosen(module: ir.Module) -> WrittenPoint:

@@ -16,14 +16,21 @@ from tensoropt.compiler.exporter.plan_weights import PlanWeights
 from tensoropt.compiler.exporter.rank import RUNTIME, export_rank, export_state, export_whole_state
 from tensoropt.compiler.exporter.weights import ParameterSource
 from tensoropt.compiler.pipeline.costs import node_costs
-from tensoropt.compiler.pipeline.document import plan_document, predicted, stages_of
+from tensoropt.compiler.pipeline.document import meshes_of, plan_document, predicted, stages_of
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.cut import Parts, argument_names, copy_of, cut_step
 from tensoropt.dialects import onnx
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import mesh_of
-from tensoropt.dialects.topt.keys import NAME, PARAM, STATE, TRAINING
+from tensoropt.dialects.topt.keys import (
+    NAME,
+    PARAM,
+    REPLICA_DEVICES,
+    REPLICAS,
+    STATE,
+    TRAINING,
+)
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
 from tensoropt.passes.combine_collectives import CombineCollectivesPass
 from tensoropt.passes.keep_whole import drop_whole, whole_of
@@ -49,8 +56,8 @@ def export_plan(
     trains = TRAINING.on(module.operation.attributes)
     if trains and target != RUNTIME:
         raise UserError(f"--target {target}: runs no training, expected no --train")
-    if stages_of(module) > 1 and target != RUNTIME:
-        raise UserError(f"--target {target}: runs no stages, expected --stages 1")
+    if meshes_of(module) > 1 and target != RUNTIME:
+        raise UserError(f"--target {target}: runs no stages and no replicas, expected one mesh")
     with plan_folder(directory) as folder:
         if trains:
             fill_training_plan(module, weights, folder, say)
@@ -131,9 +138,11 @@ def _export_model(
     if stages_of(module) > 1:
         return _export_stream(module, program, folder, weights, say)
     with _plan_weights(module, weights, folder) as stored:
-        for rank in range(stored.mesh.size):
-            say(f"writing ranks: {rank + 1} of {stored.mesh.size}")
-            export_rank(program, rank, stored, target=target)
+        meshes = meshes_of(module)
+        ranks = stored.mesh.size * meshes
+        for rank in range(ranks):
+            say(f"writing ranks: {rank + 1} of {ranks}")
+            export_rank(program, rank, stored, target=target, meshes=meshes)
     caches, described = describe_caches(whole_of(module)), describe_module(whole_of(module))
     if any(entry["name"] == IDS for entry in described["inputs"]):
         copy_tokenizer(weights, folder)
@@ -141,6 +150,7 @@ def _export_model(
         "predicted": predicted(module, weights, program_memory(program)),
         **described,
         **({"caches": caches, "text": text_entry(weights)} if caches else {}),
+        **_replicas(program),
     }
 
 
@@ -170,19 +180,19 @@ def _parts(program: ir.Module) -> Parts:
 
 def _export_parts(
     parts: Parts,
-    stages: int,
+    meshes: int,
     stored: PlanWeights,
     say: Say,
     export_more: Callable[[int, Iterable[ir.Module]], None] = lambda rank, own: None,
 ) -> None:
-    """Write the graphs of each rank; ``export_more`` writes its other files."""
+    """Write the graphs of each rank of ``meshes``; ``export_more`` writes its other files."""
     size = stored.mesh.size
-    for rank in range(size * stages):
-        say(f"writing ranks: {rank + 1} of {size * stages}")
+    for rank in range(size * meshes):
+        say(f"writing ranks: {rank + 1} of {size * meshes}")
         own = parts.of_stage(rank // size)
         for graph, part in own.items():
             suffix = "" if graph == GRADIENTS else f".{graph}"
-            export_rank(part, rank, stored, suffix, stages=stages)
+            export_rank(part, rank, stored, suffix, meshes=meshes)
         export_more(rank, own.values())
 
 
@@ -205,7 +215,7 @@ def _export_step(
                 names = {name for part in own for name in argument_names(part)}
                 export_state(program, rank, stored, names)
 
-        _export_parts(parts, stages_of(module), stored, say, export_own_state)
+        _export_parts(parts, meshes_of(module), stored, say, export_own_state)
     memory = memory_of(program, parts)
     spec = BuildTrainingStepPass.read(module).spec
     return {
@@ -214,4 +224,14 @@ def _export_step(
             spec, parts, "weights" if with_state else "checkpoint"
         ),
         **({} if parts.stages is None else {"stages": describe_stages(program, parts, memory)}),
+        **_replicas(program),
     }
+
+
+def _replicas(program: ir.Module) -> dict[str, Any]:
+    """Return the entry ``replicas`` of plan.json, if there are any."""
+    attributes = program.operation.attributes
+    if not REPLICAS.on(attributes):
+        return {}
+    batches, devices = REPLICAS.of(attributes), REPLICA_DEVICES.of(attributes)
+    return {"replicas": {"micro_batches": batches, "devices": devices}}

@@ -17,6 +17,7 @@ from tensoropt.compiler.planning.pinned_search import (
     pinned_graphs,
     search_pinned,
 )
+from tensoropt.compiler.planning.replicas import check_batches
 from tensoropt.compiler.planning.request import THROUGHPUT, Request, device_counts
 from tensoropt.compiler.planning.staged import staged_frontier
 from tensoropt.compiler.program.graph import Graph, Result
@@ -69,15 +70,18 @@ def frontier(
     if request.objective == THROUGHPUT and INFERENCE not in graphs:
         objective, train = map(request.interface.name_of, ("objective", "train"))
         raise UserError(f"{objective} {THROUGHPUT} is of inference, expected no {train}")
-    if request.stages != 1:
-        return _staged(graphs, request, say, begun_s)
-    if request.given_plan is not None:
+    if request.stages == 1 and request.given_plan is not None:
         return _cost_plan(graphs, request, request.given_plan)
+    if request.batches is not None:
+        check_batches(next(iter(graphs.values())), request)
+    are_several = request.batches is not None or any(way.micro_batches > 1 for way in graphs)
+    if request.stages != 1 or (request.replicates and are_several):
+        return _staged(graphs, request, say, begun_s)
     return _frontier(graphs, request, say, _interruptible(request, graphs, begun_s))
 
 
 def _staged(graphs: Graphs, request: Request, say: Say, begun_s: float | None) -> FrontierResult:
-    if INFERENCE in graphs:
+    if INFERENCE in graphs and request.batches is None:
         _check_stream(graphs[INFERENCE], request)
 
     def searched(own: Graphs, asked: Request) -> FrontierResult:

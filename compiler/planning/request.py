@@ -63,6 +63,7 @@ number that ``objective`` devices tries by default."""
 MANY_AXES = 3
 MOST_GROUPS = 4
 """Number of groups of unlike devices: their stages are searched in all orders."""
+MOST_BATCHES = 2**20
 ANSWER_S = 10.0
 """Seconds from the start of the command to the answer without ``epsilon`` and ``search_time``."""
 RESOLUTION = 0.01
@@ -166,6 +167,12 @@ class Request:
         "training in micro-batches on several nodes)",
         _stages,
     ).field(cast("int", None))
+    batches: int | None = Option(
+        "K",
+        "in inference on unlike devices, a run takes K batches of the model, and each device some "
+        "of them by its speed",
+        whole(2, MOST_BATCHES),
+    ).field(None)
     schedule: str | None = Option(
         "NAME",
         f"order of the micro-batches on the stages: {', '.join(SCHEDULES)} (default: all of them "
@@ -299,6 +306,12 @@ class Request:
             )
         if self.objective == "devices":
             self.check_one_kind()
+        if self.batches is not None and not self.replicates:
+            batches, devices = map(self.interface.name_of, ("batches", "devices"))
+            raise UserError(
+                f"{batches} divides a run among unlike devices, expected groups in {devices}, such "
+                f"as a100:4,v100:4, got: {self.device}"
+            )
         if self.devices > MAX_DEVICES:
             raise UserError(
                 f"{self.interface.name_of('devices')}: expected at most {MAX_DEVICES}, got: "
@@ -337,9 +350,14 @@ class Request:
             return self.mesh is None
         is_free = self.search == "ft" and self.strategies is None
         if self.groups:
-            return is_free
+            return is_free and self.batches is None
         spans_nodes = self.devices > load_device(self.device).devices_per_node
         return self.accumulates and is_free and spans_nodes
+
+    @property
+    def replicates(self) -> bool:
+        """True if replicas are searched: on unlike devices, without a mesh."""
+        return bool(self.groups) and self.mesh is None and self.stages in (1, AUTO)
 
     @cached_property
     def description(self) -> Device:
@@ -488,6 +506,11 @@ COMBINATIONS = (
         ["stages"],
         "{given} plans pipelines, expected no {other}",
         excludes=["objective=memory", "objective=devices", "compare", "netron"],
+    ),
+    Combination(
+        ["batches"],
+        "{given} plans replicas for inference, expected no {other}",
+        excludes=["train", "stages", "mesh", "strategies", "objective", "compare", "netron"],
     ),
     Combination(
         [f"objective={THROUGHPUT}"],

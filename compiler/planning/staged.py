@@ -4,7 +4,8 @@ A training step, or the program of inference, is searched on the devices of one 
 layers, for each number of stages and of micro-batches. Each of its points is a choice of
 strategies, from which pipelines with the schedules of all families follow. With ``p`` stages, the
 slowest takes at least the ``p``-th part of the time that one stage would need for all layers, so
-the searches bound the times of all pipelines.
+the searches bound the times of all pipelines. On unlike devices the same points are also steps on
+replicas.
 """
 
 from __future__ import annotations
@@ -17,8 +18,15 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 from tensoropt.compiler.planning.memory_limit import nothing_fits
+from tensoropt.compiler.planning.replicas import (
+    ReplicasBound,
+    can_replicate,
+    joins_batches,
+    replicated,
+)
 from tensoropt.compiler.planning.request import AUTO, THROUGHPUT, Request
 from tensoropt.compiler.planning.staged_bounds import Bound, UnlikeBound, time_epsilon
+from tensoropt.compiler.program.graph import Graph
 from tensoropt.compiler.search.frontier.points import (
     Overfull,
     least_process_bytes,
@@ -148,18 +156,16 @@ class StagedPoint(FrontierPoint):
 def staged_frontier(
     graphs: Graphs, request: Request, search: Search, total_s: float | None
 ) -> FrontierResult:
-    """Return the points of all pipelines that ``request`` asks for, none dominated.
+    """Return the points of all pipelines and replicas that ``request`` asks for, none dominated.
 
-    ``search`` returns the frontier of some of the graphs. The searches of all pipelines together
-    take ``total_s``, if given, and so does the search without stages. The bound is one of the
-    least time. Ctrl-C ends all searches. Raises :class:`UserError` if nothing fits the memory
-    limit, and for a given number of stages that the step cannot be cut into.
+    ``search`` returns the frontier of some of the graphs. The searches of all pipelines and
+    replicas together take ``total_s``, if given, and so does the search of one mesh. The bound is
+    one of the least time. Ctrl-C ends all searches. Raises :class:`UserError` if nothing fits the
+    memory limit, and for a given number of stages that the step cannot be cut into.
     """
     cases = [*_cases(graphs, request)]
     left_s = total_s
-    points: list[FrontierPoint] = []
-    bounds, results = list[Bound | UnlikeBound](), list[FrontierResult]()
-    spread = _Spread(request)
+    searched = _Searched(request)
     for number, case in enumerate(cases):
         stages = case.stages
         limit_s, begun = total_s, (time.monotonic(), time.process_time())
@@ -170,6 +176,7 @@ def staged_frontier(
             request,
             device=case.device,
             stages=stages,
+            batches=None,
             schedule=None,
             memory=None if stages > 1 else request.memory,
             search_time=limit_s,
@@ -178,51 +185,94 @@ def staged_frontier(
             way: graph for way, graph in graphs.items() if way.micro_batches in case.micro_batches
         }
         found = search(kept, own)
-        results.append(found)
         if left_s is not None and stages > 1:
             # On a busy machine a search takes longer than its time of the processor.
             left_s -= min(time.monotonic() - begun[0], time.process_time() - begun[1])
         with without_collection():
-            made = [] if stages == 1 else [*_pipelines(found, case, spread)]
-        points += found.points if stages == 1 else [_point(own, request) for own in made]
-        graph = next(iter(kept.values()))
-        if not request.groups or stages == 1:
-            bounds.append(Bound(found, made, own, graph))
-        elif case.device == request.groups[0].name:  # one bound is about the searches of all groups
-            bounds.append(UnlikeBound(request, graph, stages, case.chunks))
+            searched.add(case, own, next(iter(kept.values())), found)
         if found.interrupted:
             break
-    fits = [point for point in points if request.fits(point.process_bytes)]
-    if not fits:
-        raise nothing_fits(request, request.memory_bytes or 0, least_process_bytes(points))
-    if request.groups:
-        # The leanest point may still exceed a small device.
-        fits = [point for point in fits if not point.is_above_capacity] or fits
-    kept_points = undominated(fits)
-    is_whole = len(results) == len(cases)
-    return FrontierResult(
-        points=kept_points,
-        epsilon=None,
-        time_epsilon=time_epsilon(kept_points[0].time_s, bounds) if is_whole else None,
-        found=len(points),
-        interrupted=any(own.interrupted for own in results),
-        stopped=next((own.stopped for own in results if own.stopped is not None), None),
-        time_limit_s=total_s,
-        axes=min((own.axes for own in results if own.axes is not None), default=None),
-    )
+    return searched.result(total_s, is_whole=len(searched.results) == len(cases))
+
+
+class _Searched:
+    """The searches so far: the points of their pipelines and replicas, and the bounds of these."""
+
+    def __init__(self, request: Request) -> None:
+        self.request, self.spread = request, _Spread(request)
+        self.points: list[FrontierPoint] = []
+        self.results: list[FrontierResult] = []
+        self.bounds: list[Bound | UnlikeBound | ReplicasBound] = []
+        # By the number of replicas and of micro-batches, and by the device.
+        self.of_devices: dict[tuple[int, int], dict[str, FrontierResult]] = {}
+
+    def add(self, case: _Case, own: Request, graph: Graph, found: FrontierResult) -> None:
+        """Add the search of a case, with the request for it and its first graph."""
+        request, stages = self.request, case.stages
+        self.results.append(found)
+        made = [*_pipelines(found, case, self.spread)]
+        self.points += found.points if stages == 1 else [_point(one, request) for one in made]
+        if case.replicates:
+            self.points += self._on_replicas(found, graph, stages)
+            key = stages, graph.micro_batches
+            self.of_devices.setdefault(key, {})[case.device] = found
+        if not request.groups or stages == 1:
+            self.bounds.append(Bound(found, made, own, graph))
+        elif case.families and case.device == request.groups[0].name:
+            # One bound is about the searches of all groups.
+            self.bounds.append(UnlikeBound(request, graph, stages, case.chunks))
+
+    def _on_replicas(
+        self, found: FrontierResult, graph: Graph, replicas: int
+    ) -> Iterator[FrontierPoint]:
+        batches = self.request.batches or graph.micro_batches
+        for each in self.spread.replicas(found, replicas):
+            if graph.trains or joins_batches(each[0]):
+                yield replicated(each, batches, self.spread.between)
+
+    def result(self, total_s: float | None, *, is_whole: bool) -> FrontierResult:
+        """Return the result; it has a bound if all searches ran (``is_whole``)."""
+        request, points, results = self.request, self.points, self.results
+        fits = [point for point in points if request.fits(point.process_bytes)]
+        if not fits:
+            raise nothing_fits(request, request.memory_bytes or 0, least_process_bytes(points))
+        if request.groups:
+            # The leanest point may still exceed a small device.
+            fits = [point for point in fits if not point.is_above_capacity] or fits
+        kept = undominated(fits)
+        bounds = [*self.bounds, *self._replicas_bounds()]
+        return FrontierResult(
+            points=kept,
+            epsilon=None,
+            time_epsilon=time_epsilon(kept[0].time_s, bounds) if is_whole else None,
+            found=len(points),
+            interrupted=any(own.interrupted for own in results),
+            stopped=next((own.stopped for own in results if own.stopped is not None), None),
+            time_limit_s=total_s,
+            axes=min((own.axes for own in results if own.axes is not None), default=None),
+        )
+
+    def _replicas_bounds(self) -> Iterator[ReplicasBound]:
+        for (replicas, batches), of_device in self.of_devices.items():
+            found = [of_device[own.name] for own in self.request.groups if own.name in of_device]
+            if len(found) == len(self.request.groups):  # else Ctrl-C ended the searches
+                taken = self.request.batches or batches
+                yield ReplicasBound(found, self.spread.counts(replicas), taken, batches)
 
 
 @dataclass(frozen=True)
 class _Case:
     """A search: a number of stages, of micro-batches, and the families that the step can have.
 
-    It is on ``device``, one of the unlike ones if stages may have these.
+    It is on ``device``, one of the unlike ones if stages may have these. With
+    ``replicates``, the same number of replicas is searched too.
     """
 
     stages: int
     micro_batches: Sequence[int]
     device: str
     families: Sequence[str] = ()
+    replicates: bool = False
 
     @property
     def chunks(self) -> int:
@@ -236,8 +286,9 @@ def _cases(graphs: Graphs, request: Request) -> Iterator[_Case]:
     Many stages come first: their searches are short, and leave their time to the others. Raises
     :class:`UserError` for a given number of stages that the step has too few operations for.
     """
-    # All alternatives have the same forward pass.
+    # All alternatives have the same forward pass, and graphs of one number the same shapes.
     most = len(order_of(next(iter(graphs.values()))).first_reads)
+    of_number = {way.micro_batches: graph for way, graph in graphs.items()}
     asked: Mapping[str, Family] = FAMILIES
     if INFERENCE in graphs:
         asked = {STREAM: Family()}
@@ -245,20 +296,25 @@ def _cases(graphs: Graphs, request: Request) -> Iterator[_Case]:
         asked = {request.schedule: FAMILIES[request.schedule]}
     numbers = sorted({way.micro_batches for way in graphs})
     for stages in _counts(request):
-        families = fitting(asked, stages, most)
+        families = fitting(asked, stages, most) if request.stages != 1 else []
         if stages == 1:
-            yield _Case(1, numbers, request.device)
-        elif families:
-            enough = [number for number in numbers if number >= stages]
-            names = dict.fromkeys(own.name for own in request.groups) or [request.device]
-            for number, name in itertools.product(enough or numbers[-1:], names):
-                yield _Case(stages, [number], name, families)
-        elif request.stages != AUTO:
+            if request.batches is None:
+                yield _Case(1, numbers, request.device)
+            continue
+        if not families and request.stages not in (1, AUTO):
             raise _too_many(request, asked, most)
+        enough = [number for number in numbers if number >= stages] or numbers[-1:]
+        names = dict.fromkeys(own.name for own in request.groups) or [request.device]
+        for number, name in itertools.product(enough, names):
+            replicates = request.replicates and can_replicate(of_number[number], stages)
+            replicates = replicates or (request.batches or 0) >= stages
+            if families or replicates:
+                yield _Case(stages, [number], name, families, replicates)
 
 
 def _counts(request: Request) -> Sequence[int]:
-    if request.stages != AUTO:
+    """Return the numbers of stages and replicas to search, 1 among them for neither."""
+    if request.stages != AUTO and not request.replicates:
         return [int(request.stages)]
     whole = math.gcd(request.devices, *(own.count for own in request.groups))
     sizes = [size for size in range(1, whole + 1) if whole % size == 0]
@@ -279,22 +335,44 @@ def _too_many(request: Request, families: Mapping[str, Family], most: int) -> Us
 
 
 class _Spread:
-    """The devices of the stages of points of a search: unlike groups in every order."""
+    """The devices of the stages of points of a search: unlike groups in every order.
+
+    Replicas are in the order of the groups. ``between`` has the links between groups.
+    """
 
     def __init__(self, request: Request) -> None:
-        self.groups, self.between = request.groups, request.description.network
-        self.request, self._known = request, dict[tuple[MeshTables, str], MeshTables]()
+        self.groups, self.between = request.groups, request.description.between_groups
+        # Of a part of the devices, as in the search of one stage.
+        is_one, own = request.stages == 1, replace(request, batches=None)
+        self.request = replace(own, stages=AUTO) if is_one else own
+        self._known = dict[tuple[MeshTables, str], MeshTables]()
+
+    def counts(self, parts: int) -> list[int]:
+        """Return the number of stages or replicas of each group if there are ``parts`` in all."""
+        size = self.request.devices // parts
+        return [own.count // size for own in self.groups]
+
+    def replicas(self, found: FrontierResult, replicas: int) -> Iterator[list[FrontierPoint]]:
+        """Yield each point of a search on the device of each of ``replicas``."""
+        for point in found.points:
+            pairs = zip(self.groups, self.counts(replicas), strict=True)
+            yield [
+                own
+                for group, n in pairs
+                for own in [self._priced(point, group.name)]
+                for _ in range(n)
+            ]
 
     def devices(self, point: FrontierPoint, stages: int) -> Iterator[StageDevices]:
         """Yield the devices of ``stages`` for the strategies of ``point``."""
         if not self.groups:
             yield StageDevices.of_one_kind(point, stages)
             return
-        size = sum(own.count for own in self.groups) // stages
+        size = self.request.devices // stages
         priced = {own.name: self._priced(point, own.name) for own in self.groups}
         for order in dict.fromkeys(itertools.permutations(self.groups)):
             counts = [own.count // size for own in order]
-            yield StageDevices([priced[own.name] for own in order], counts, self.between)
+            yield StageDevices([priced[own.name] for own in order], counts, self.between.network)
 
     def _priced(self, point: FrontierPoint, name: str) -> FrontierPoint:
         """Return ``point`` on the device called ``name``."""
@@ -308,7 +386,7 @@ class _Spread:
 
 def _pipelines(found: FrontierResult, case: _Case, spread: _Spread) -> Iterator[Pipeline]:
     """Yield all pipelines of the points of one stage."""
-    for point in found.points:
+    for point in found.points if case.families else ():
         for devices in spread.devices(point, case.stages):
             if case.families == [STREAM]:
                 yield stream_of(devices)

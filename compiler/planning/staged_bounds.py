@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tensoropt.compiler.planning.replicas import ReplicasBound
 from tensoropt.compiler.planning.request import THROUGHPUT, Request
 from tensoropt.compiler.program.graph import Graph
 from tensoropt.compiler.search.frontier.search import FrontierResult
@@ -110,7 +111,9 @@ class UnlikeBound:
         return least_shared_s(place_s, stages, self.chunks) * self.graph.micro_batches
 
 
-def time_epsilon(time_s: float, bounds: Sequence[Bound | UnlikeBound]) -> float | None:
+def time_epsilon(
+    time_s: float, bounds: Sequence[Bound | UnlikeBound | ReplicasBound]
+) -> float | None:
     """Return the relative excess of ``time_s`` over the least bound of all searches.
 
     The closer bounds are computed where they may decide.

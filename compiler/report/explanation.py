@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from tensoropt.compiler.cost.expected_error import PlanError
+from tensoropt.compiler.search.frontier.points import ReplicaRow
 from tensoropt.compiler.support.units import format_seconds
 from tensoropt.runtime.plan.entries import PinsEntry
 from tensoropt.runtime.stages.schedule import WORK_NAMES
@@ -265,7 +266,8 @@ class Change:
 class Neighbour:
     """The next point of the frontier in one direction, and its differences.
 
-    Each of its ``stages`` has the ``mesh``, and ``schedule`` is the family of their schedule.
+    Each of its ``stages`` or ``replicas`` has the ``mesh``, and ``schedule`` is the family of the
+    schedule of stages.
     ``is_above_capacity`` if its process takes more memory than the device has. ``others`` counts
     the ops outside ``changes`` that are split in another way.
     """
@@ -282,6 +284,7 @@ class Neighbour:
     others: int
     stages: int
     schedule: str
+    replicas: int = 0
 
 
 @dataclass(frozen=True)
@@ -372,7 +375,8 @@ class Explanation:
     communication that overlaps with operators. ``pins`` are the pins of the search and their cost.
     ``expected_error`` is the expected error of the figures, ``None`` if the device has not been
     measured, and ``parts_s`` the time of the parts of the step that tables of the device measure.
-    Of a ``staged`` step, layers, timeline and memory have all layers on one stage.
+    Of a ``staged`` step, layers, timeline and memory have all layers on one stage. With
+    ``replicas``, layers and timeline have all micro-batches, on the slowest of them.
     """
 
     model: str
@@ -399,11 +403,12 @@ class Explanation:
     expected_error: PlanError | None = None
     parts_s: Mapping[str, float] = field(default_factory=dict)
     staged: StagedStep | None = None
+    replicas: tuple[ReplicaRow, ...] = ()
 
     @property
     def devices(self) -> int:
         stages = 1 if self.staged is None else len(self.staged.stages)
-        return stages * math.prod(self.mesh)
+        return max(stages, len(self.replicas)) * math.prod(self.mesh)
 
     @property
     def part_shares(self) -> dict[str, float]:

@@ -7,7 +7,13 @@ from itertools import groupby
 
 from tensoropt.compiler.planning.pinned_search import PinsCost
 from tensoropt.compiler.report.frontier import FrontierReport
-from tensoropt.compiler.search.frontier.points import Point, mesh_name, names_of, overfull_of
+from tensoropt.compiler.search.frontier.points import (
+    Point,
+    ReplicaRow,
+    mesh_name,
+    names_of,
+    overfull_of,
+)
 from tensoropt.compiler.support.units import format_bytes
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt.keys import MISSING, MODEL, UNTIED
@@ -25,6 +31,7 @@ __all__ = [
     "passed_over_note",
     "pins_line",
     "ranks_note",
+    "replicas_note",
     "tensor_limit_note",
     "undivided_note",
     "unsplit_note",
@@ -92,6 +99,23 @@ def ranks_note(devices: Sequence[str], size: int) -> str:
         parts.append(f"{_ranks(begin, end - 1)} on {name}")
         begin = end
     return f"note: run {', '.join(parts)}"
+
+
+def replicas_note(rows: Sequence[ReplicaRow], size: int) -> str:
+    """Return the line on the parts that replicas take, each of ``size`` ranks."""
+    total = sum(row.micro_batches for row in rows)
+    parts = [
+        f"{_ranks(number * size, (number + 1) * size - 1)} on {row.device}: "
+        f"{row.micro_batches}{_samples(row)}"
+        for number, row in enumerate(rows)
+    ]
+    return f"note: of {total} micro-batches run, {', '.join(parts)}"
+
+
+def _samples(row: ReplicaRow) -> str:
+    if row.samples is None:
+        return ""
+    return f" ({row.samples} sample{'s' if row.samples > 1 else ''})"
 
 
 def _ranks(first: int, last: int) -> str:

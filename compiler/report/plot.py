@@ -21,6 +21,7 @@ from tensoropt.compiler.search.frontier.points import (
     ABOVE_CAPACITY,
     Point,
     names_of,
+    replicas_of,
     split_name,
     stages_of,
 )
@@ -177,7 +178,10 @@ def _staircase(axes: Axes, x: Sequence[float], y: Sequence[float]) -> None:
 
 def _meshes(axes: Axes, points: Sequence[Point], x: Sequence[float], y: Sequence[float]) -> None:
     size = 22 if len(points) <= 100 else 12
-    meshes = {(stages_of(point), point.mesh): split_name(point) for point in points}
+    meshes = {
+        (stages_of(point), len(replicas_of(point)), point.mesh): split_name(point)
+        for point in points
+    }
     names = [split_name(point) for point in points]
     for number, (_, name) in enumerate(sorted(meshes.items())):
         own = [index for index, of in enumerate(names) if of == name]

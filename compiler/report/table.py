@@ -18,6 +18,7 @@ from tensoropt.compiler.search.frontier.points import (
     mesh_name,
     micro_batches_of,
     recompute_of,
+    replicas_of,
     schedule_of,
     split_name,
     stages_of,
@@ -58,13 +59,19 @@ def effect_lines(effects: Mapping[str, Effect]) -> str:
     return "".join(f"{model}: {effect}\n" for model, effect in effects.items())
 
 
+def _replicas(point: Point) -> str:
+    """Return the micro-batches of each replica, such as 6+2; a dash without replicas."""
+    return "+".join(str(row.micro_batches) for row in replicas_of(point)) or "-"
+
+
 _WAYS: Mapping[str, Callable[[Point], object]] = {
     "stages": stages_of,
     "schedule": schedule_of,
+    "replicas": _replicas,
     "recompute": recompute_of,
     "micro-batches": micro_batches_of,
 }
-"""Columns that a table has if its points differ in them, or have stages."""
+"""Columns that a table has if its points differ in them, or have stages or replicas."""
 
 
 def frontier_rows(frontier: FrontierReport) -> tuple[str, list[str], list[list[str]]]:
@@ -74,7 +81,9 @@ def frontier_rows(frontier: FrontierReport) -> tuple[str, list[str], list[list[s
     own = {
         name: of
         for name, of in _WAYS.items()
-        if len(ways[name]) > 1 or (name == "stages" and ways[name] != {1})
+        if len(ways[name]) > 1
+        or (name == "stages" and ways[name] != {1})
+        or (name == "replicas" and ways[name] != {"-"})
     }
     if frontier.forms:
         own = {"model": lambda point: frontier.forms[point.index], **own}

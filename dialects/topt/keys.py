@@ -66,6 +66,8 @@ __all__ = [
     "RECOMPUTE",
     "REGIONS",
     "REPEATS",
+    "REPLICAS",
+    "REPLICA_DEVICES",
     "RESULT",
     "RULE",
     "SCHEDULE",
@@ -288,10 +290,15 @@ SCHEDULE = _key("schedule", _TEXTS, MODULE)
 """The tasks of each stage in their order, such as `F0 F1 B0 B1`; in inference of one input."""
 STAGE_DEVICES = _key("stage_devices", _TEXTS, MODULE)
 """The name of the device of each stage, if these are unlike."""
+REPLICAS = _key("replicas", _INTS, MODULE)
+"""The number of micro-batches of each replica, if the step has replicas."""
+REPLICA_DEVICES = _key("replica_devices", _TEXTS, MODULE)
+"""The name of the device of each replica."""
 PIPELINE = _key("pipeline", _SETTINGS, MODULE)
-"""Predicted times of a program in stages: `time_s` as points of the frontier have it, and
-`compute_s` and `communication_s` of a stage. In inference `latency_s` is the time of one input, and
-`interval_s` the time between results of a stream of inputs."""
+"""Predicted times of a program in stages or of replicas: `time_s` as points of the frontier have
+it, and `compute_s` and `communication_s` of a stage, or of the slowest replica. In inference in
+stages `latency_s` is the time of one input, and `interval_s` the time between results of a stream
+of inputs."""
 
 NAME = _key("name", _TEXT, ARGUMENT, RESULT)
 """The name that the ONNX graph gives the tensor."""
@@ -339,7 +346,8 @@ GRADIENT_OF = _key("gradient_of", _TEXT, OPERATION)
 NORM = _key("norm", _FLAG, OPERATION)
 """The operation computes the sum of the squares of all gradients."""
 STAGES = _key("stages", _FLAG, OPERATION)
-"""On an all-reduce along no mesh axis: it runs over the ranks with one place in all stages."""
+"""On an all-reduce along no mesh axis: it runs over the ranks with one place in all stages, or in
+all replicas."""
 ID = _key("id", _INT, OPERATION, ARGUMENT)
 """A unique number, by which others refer to it."""
 FOLLOWS = _key("follows", _INT, OPERATION, ARGUMENT, RESULT)

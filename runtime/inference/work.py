@@ -149,7 +149,7 @@ def _run_plan(
         caches = shared_caches(plan, session, inputs.shapes)
         kept = keep_outputs(session, plan, provider, {cache.present.name for cache in caches})
         _feed(session, inputs, caches, provider, plan.place(comm.rank))
-        times = _take_steps(job, session, comm, link)
+        times = _take_steps(job, session, comm, link, len(plan.batches_of(comm.rank)))
         streams = plan.staged is not None and job.runs > 0
         interval_s = _interval_s(job, session, comm) if streams else None
         link.show(f"{plan.folder}: {'comparing' if job.model else 'joining'} the outputs")
@@ -208,7 +208,15 @@ def _feed(
         update_in_place(session, cache, array, part)
 
 
-def _take_steps(job: Job, session: RankSession, comm: MPI.Comm, link: LauncherLink) -> list[float]:
+def _take_steps(
+    job: Job, session: RankSession, comm: MPI.Comm, link: LauncherLink, batches: int
+) -> list[float]:
+    """Return the times of runs; a rank of a replica takes several ``batches``, all of one input."""
+
+    def run() -> None:
+        for _ in range(batches):
+            session.run()
+
     link.show("the first step, which is not timed")
     session.run()
     times_s: list[float] = []
@@ -217,7 +225,7 @@ def _take_steps(job: Job, session: RankSession, comm: MPI.Comm, link: LauncherLi
         if time.monotonic() >= next_s:
             link.show(f"step {number + 1} of {job.runs}")
             next_s = time.monotonic() + _SHOW_S
-        times_s.append(slowest_s(comm, session.run))
+        times_s.append(slowest_s(comm, run))
     return times_s
 
 
@@ -251,8 +259,8 @@ def _judge_outputs(
 ) -> tuple[OutputResult, ...]:
     """Judge the outputs, and write them to the job's file; returns results on rank 0 only.
 
-    ``kept`` are outputs in fixed arrays, see `keep_outputs`. Every replica of an output is gathered
-    and judged, one at a time; the result is the worst.
+    ``kept`` are outputs in fixed arrays, see `keep_outputs`. Every copy of an output, on all
+    replicas of the plan, is gathered and judged, one at a time; the result is the worst.
     """
     rest = [t.name for t in plan.outputs if t.name in session.outputs and t.name not in kept]
     local, whole, judged = {**kept, **dict(session.results(rest))}, {}, []
@@ -267,13 +275,16 @@ def _judge_outputs(
                 judged.append(OutputResult(tensor.name, facts[1], facts[0]))
             continue
         found: list[OutputResult] = []
-        for copy in range(1 if job.model is None else tensor.layout.copies):
-            array = gather(tensor.name, part, tensor.layout, comm, copy, first)
+        size, copies = tensor.layout.mesh.size, range(tensor.layout.copies)
+        every = [(copy, first + own * size) for own in range(plan.replicas) for copy in copies]
+        for number, (copy, begin) in enumerate(every[:1] if job.model is None else every):
+            array = gather(tensor.name, part, tensor.layout, comm, copy, begin)
             if comm.rank == 0:
                 assert array is not None
                 result = _judge(job, plan, tensor.name, array, reference)
-                found.append(_name_ranks(result, tensor.layout.sources(copy)) if copy else result)
-            if copy == 0 and job.outputs is not None and array is not None:
+                ranks = [begin + source for source in tensor.layout.sources(copy)]
+                found.append(_name_ranks(result, ranks) if number else result)
+            if number == 0 and job.outputs is not None and array is not None:
                 whole[tensor.name] = array
         if found:  # on rank 0
             judged.append(max(found, key=lambda r: (r.passed is False, r.absolute or 0.0)))

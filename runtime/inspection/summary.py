@@ -78,7 +78,7 @@ class Sent:
 class Summary:
     """Summary of a plan. Tensors are rows of plan.json; bytes are per rank.
 
-    ``marks`` are the marks of the chosen point.
+    ``marks`` are the marks of the chosen point. ``replicas`` is the entry of plan.json, if any.
     """
 
     folder: str
@@ -103,6 +103,7 @@ class Summary:
     files_bytes: int
     pins: PinsEntry | None = None
     marks: tuple[str, ...] = ()
+    replicas: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields for the JSON encoder."""
@@ -140,6 +141,7 @@ def summarise(plan: Plan) -> Summary:
         sum(path.stat().st_size for path in paths if path.is_file()),
         document.get("pins"),
         _marks(document["frontier"], document["chosen"]),
+        document.get("replicas"),
     )
 
 

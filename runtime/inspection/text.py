@@ -30,8 +30,11 @@ def summary_text(summary: Summary) -> str:
 
 def _summary(plan: Summary) -> Iterator[str]:
     mesh, stages = "x".join(map(str, plan.mesh)), plan.ranks // math.prod(plan.mesh)
-    where = f"mesh {mesh}" if stages == 1 else f"{stages} stages, each on mesh {mesh}"
+    kind = "stages" if plan.replicas is None else "replicas"
+    where = f"mesh {mesh}" if stages == 1 else f"{stages} {kind}, each on mesh {mesh}"
     yield f"{plan.folder}: {plan.model} on {plan.ranks} x {plan.device}, {where}"
+    if plan.replicas is not None:
+        yield _replicas(plan.replicas)
     marks = f" ({', '.join(plan.marks)})" if plan.marks else ""
     point = f", point {plan.chosen} of {plan.points}{marks}" if plan.chosen is not None else ""
     yield f"made by {plan.tool}, search {plan.search}{point}"
@@ -77,6 +80,14 @@ def _memory(costs: Mapping[str, Any], error: str) -> str:
         parts.append(f"beside tensors {size_text(whole - tensors)}")
     name = "process memory" if whole > tensors else "tensor memory"
     return f"predicted: {name} {size_text(whole)}{error} a rank ({', '.join(parts)})"
+
+
+def _replicas(entry: Mapping[str, Any]) -> str:
+    pairs = zip(entry["devices"], entry["micro_batches"], strict=True)
+    rows = ", ".join(
+        f"{number} on {device}: {count}" for number, (device, count) in enumerate(pairs)
+    )
+    return f"replicas take parts of {sum(entry['micro_batches'])} micro-batches, {rows}"
 
 
 def _training(training: Mapping[str, Any]) -> str:

@@ -68,8 +68,10 @@ def _entries(folder: Path, document: Entries) -> Iterator[Problem]:
         yield Problem("plan.json: sha256", text)
     mesh = tuple(document["mesh"]["shape"])
     stages = len(document["stages"]["schedule"]) if "stages" in document else 1
-    if math.prod(mesh) * stages != document["ranks"]:
-        text = f"expected the mesh's {math.prod(mesh) * stages}, got: {document['ranks']}"
+    replicas = len(document["replicas"]["micro_batches"]) if "replicas" in document else 1
+    expected = math.prod(mesh) * stages * replicas
+    if expected != document["ranks"]:
+        text = f"expected the mesh's {expected}, got: {document['ranks']}"
         yield Problem("plan.json: ranks", text)
     try:
         dims = allowed_dims(document)
@@ -242,11 +244,11 @@ def _missing(document: Mapping[str, Any], graphs: Sequence[RankGraph]) -> Iterat
 
     The stages have them together. They need not read all inputs.
     """
-    size = math.prod(document["mesh"]["shape"])
+    stages = len(document["stages"]["schedule"]) if "stages" in document else 1
+    size = document["ranks"] // stages
     places: dict[int, list[RankGraph]] = {}
     for graph in graphs:
         places.setdefault(graph.rank % size, []).append(graph)
-    stages = document["ranks"] // size
     for own in (own for own in places.values() if len(own) == stages):
         given, made = map(set[str]().union, *map(_names, own))
         for kind, names in (("inputs", given), ("outputs", made)):

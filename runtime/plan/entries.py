@@ -173,6 +173,13 @@ class StagesEntry(TypedDict):
     devices: NotRequired[list[str]]
 
 
+class ReplicasEntry(TypedDict):
+    """The replicas of a training step: the micro-batches and the device of each."""
+
+    micro_batches: list[int]
+    devices: list[str]
+
+
 class _Model(TypedDict):
     name: str
     sha256: str
@@ -212,5 +219,6 @@ class Entries(TypedDict):
     target: NotRequired[str]
     training: NotRequired[TrainingEntry]
     stages: NotRequired[StagesEntry]
+    replicas: NotRequired[ReplicasEntry]
     files: dict[str, str]
     sha256: NotRequired[str]

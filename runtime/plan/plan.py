@@ -11,11 +11,13 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
 
+from tensoropt.runtime.layout.layout import Layout
+from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.layout.mesh_layout import MeshLayout, parse_layout
 from tensoropt.runtime.plan.dims import divisor, sizes_in_words, terms
 from tensoropt.runtime.plan.document import document_sha256, read_json, schema_error
@@ -148,11 +150,50 @@ class Plan:
 
     def stage(self, rank: int) -> int:
         """Return the stage of a rank, 0 without stages."""
-        return rank // math.prod(self.mesh)
+        return rank // math.prod(self.mesh) if self.stages > 1 else 0
+
+    def replica(self, rank: int) -> int:
+        """Return the replica of a rank, 0 without replicas."""
+        return rank // math.prod(self.mesh) if self.replicas > 1 else 0
 
     def place(self, rank: int) -> int:
-        """Return the number of a rank in the mesh of its stage."""
+        """Return the number of a rank in the mesh of its stage or replica."""
         return rank % math.prod(self.mesh)
+
+    def batches_of(self, rank: int) -> range:
+        """Return the batches that a rank takes of a run on replicas, or of a step."""
+        entry = self.document.get("replicas")
+        counts, replica = [1] if entry is None else entry["micro_batches"], self.replica(rank)
+        begin = sum(counts[:replica])
+        return range(begin, begin + counts[replica])
+
+    @property
+    def batches(self) -> int:
+        """The number of batches of the model in a run: 1 without replicas."""
+        entry = self.document.get("replicas")
+        return 1 if entry is None else sum(entry["micro_batches"])
+
+    @property
+    def run_inputs(self) -> tuple[Tensor, ...]:
+        """The inputs of a run. On replicas, they have the samples of all batches."""
+        return self._of_run(self.inputs)
+
+    @property
+    def run_outputs(self) -> tuple[Tensor, ...]:
+        """The outputs of a run, in the form of `run_inputs`."""
+        return self._of_run(self.outputs)
+
+    def _of_run(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return tensors with the samples of all batches, whole on the process that runs ranks."""
+        if self.replicas == 1:
+            return tensors
+        mesh = Mesh(self.mesh)
+        whole = MeshLayout(mesh, Layout.replicated(mesh))
+        return tuple(
+            replace(tensor, shape=(self.batches * int(first), *rest), layout=whole)
+            for tensor in tensors
+            for first, *rest in [tensor.shape]
+        )
 
     def inference_graph(self, rank: int) -> Path:
         """Return the path of the graph that a rank runs in inference."""
@@ -164,6 +205,12 @@ class Plan:
         """The number of stages, 1 without stages."""
         entry = self.document.get("stages")
         return 1 if entry is None else len(entry["schedule"])
+
+    @property
+    def replicas(self) -> int:
+        """The number of replicas, 1 without replicas."""
+        entry = self.document.get("replicas")
+        return 1 if entry is None else len(entry["micro_batches"])
 
     @property
     def process_bytes(self) -> int:
@@ -321,9 +368,11 @@ def tensor_of(
 
 def _check_counts(plan: Plan) -> None:
     path = plan.folder / "plan.json"
-    expected = math.prod(plan.mesh) * plan.stages
+    expected = math.prod(plan.mesh) * plan.stages * plan.replicas
     if plan.ranks != expected:
         raise UserError(f"{path}: ranks: expected the mesh's {expected}, got: {plan.ranks}")
+    if plan.replicas > 1:
+        _check_replicas(plan, path)
     unsliced = [t.name for t in plan.inputs if t.layout.is_partial]
     if unsliced:
         raise UserError(f"{path}: input '{unsliced[0]}': expected R or S, got: a partial layout")
@@ -332,6 +381,18 @@ def _check_counts(plan: Plan) -> None:
         name = plan.inference_graph(rank).name
         if name not in plan.files:
             raise UserError(f"{path}: files: expected {name} among them")
+
+
+def _check_replicas(plan: Plan, path: Path) -> None:
+    """Raise `UserError` if the batches of a run cannot be joined along the first dimension."""
+    if plan.stages > 1:
+        raise UserError(f"{path}: replicas: expected no stages as well")
+    ends = () if "training" in plan.document else (*plan.inputs, *plan.outputs)
+    for tensor in ends:
+        if not tensor.shape or not all(isinstance(size, int) for size in tensor.shape):
+            raise UserError(
+                f"{path}: replicas: '{tensor.name}': expected samples first, and known sizes"
+            )
 
 
 def _check_digest(plan: Plan) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -42,6 +43,8 @@ class Inference:
             raise UserError(error or "")
         self.session, self._provider, self._comm = session, rank.provider, rank.comm
         self._rank = rank.plan.place(rank.comm.rank)
+        self._batches = rank.plan.batches_of(rank.comm.rank)
+        self._has_replicas = rank.plan.replicas > 1
         self._is_on_host, self._has_graphs = rank.provider.name == "cpu", rank.job.cuda_graphs
         # A stage has some of the inputs and outputs.
         self._inputs = {t.name: t for t in rank.plan.inputs if t.name in session.inputs}
@@ -61,6 +64,23 @@ class Inference:
         if "facts" in request.message:
             graphs = self._refusal or "captured" if self._has_graphs else None
             return Reply({"cuda_graphs": graphs})
+        if not self._has_replicas:
+            return self._run(request)
+        for batch in self._batches:
+            self._run(self._of_batch(request, batch))
+        return Reply()
+
+    def _of_batch(self, request: Request, batch: int) -> Request:
+        """Return the request for one of the batches that a run takes: its rows of all arrays."""
+
+        def rows(arrays: Mapping[str, Array], ends: Mapping[str, Tensor]) -> dict[str, Array]:
+            sizes = {name: int(ends[name].shape[0]) for name in arrays}
+            return {n: a[batch * sizes[n] : (batch + 1) * sizes[n]] for n, a in arrays.items()}
+
+        arrays, room = rows(request.arrays, self._inputs), rows(request.room, self._outputs)
+        return replace(request, arrays=arrays, room=room)
+
+    def _run(self, request: Request) -> Reply:
         caches = self._caches(request)
         self._updated.clear()
         pasts = {cache.past.name for cache in caches}
@@ -124,8 +144,13 @@ class Inference:
             raise UserError("nothing has run yet, expected a run before its steps are timed")
         self._bind({})  # the last outputs belong to the caller
         self._keep_caches()
-        times = [slowest_s(self._comm, self.session.run) for _ in range(steps)]
+        times = [slowest_s(self._comm, self._run_again) for _ in range(steps)]
         return Reply({"times_s": times})
+
+    def _run_again(self) -> None:
+        """Run all batches of the rank, with the last inputs."""
+        for _ in self._batches:
+            self.session.run()
 
     def _feed(self, name: str, whole: Array) -> None:
         """Bind this rank's part of an input."""

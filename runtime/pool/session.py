@@ -55,19 +55,22 @@ class Session(Closing):
         self._dims: Mapping[str, int] = own.dims
         self._has_graphs = own.cuda_graphs
         self._is_sized = True
-        self._inputs = {tensor.name: tensor for tensor in self.plan.inputs}
-        self._outputs = {tensor.name: tensor for tensor in self.plan.outputs}
+        self._inputs = {tensor.name: tensor for tensor in self.plan.run_inputs}
+        self._outputs = {tensor.name: tensor for tensor in self.plan.run_outputs}
         self._pool: Pool = start(self.plan, "inference", own)
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        """The plan's inputs, each with a name, a dtype, and a shape of sizes and symbolic names."""
-        return self.plan.inputs
+        """The inputs of a run, each with a name, a dtype, and a shape of sizes and symbolic names.
+
+        A plan on replicas takes several batches of the model, in sequence along dimension 0.
+        """
+        return self.plan.run_inputs
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
-        """The plan's outputs, in the form of `inputs`."""
-        return self.plan.outputs
+        """The outputs of a run, in the form of `inputs`."""
+        return self.plan.run_outputs
 
     @property
     def is_alive(self) -> bool:
@@ -140,7 +143,7 @@ class Session(Closing):
         try:
             return self._pool.call({"outputs": names}, arrays, room)[1]
         except UserError:
-            if not room:
+            if not room or self.plan.replicas > 1:  # ranks write the batches into the room
                 raise
         found = self._pool.call({"outputs": names}, arrays)[1]
         self._is_sized = False

@@ -19,7 +19,9 @@ __all__ = ["StagedSession", "check_staged"]
 
 
 def check_staged(plan: Plan, *, cuda_graphs: bool, debug: bool = False) -> None:
-    """Raise `UserError` for options that a plan in stages cannot have."""
+    """Raise `UserError` for options that a plan in stages or on replicas cannot have."""
+    if debug and plan.replicas > 1:
+        raise OptionError("{debug}: {0} is on replicas, expected a plan for one mesh", plan.folder)
     if plan.staged is None:
         return
     if cuda_graphs:

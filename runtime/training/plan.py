@@ -136,8 +136,12 @@ class TrainingPlan:
         """Return the names of a rank's graphs, in an order in which they can run."""
         return (GRADIENTS, UPDATE) if self.stages is None else self.stages.graphs[self.stage(rank)]
 
+    def batches_of(self, rank: int) -> range:
+        """Return the micro-batches of a step that a rank runs: all of them without replicas."""
+        return self.plan.batches_of(rank) if self.plan.replicas > 1 else range(self.micro_batches)
+
     def place(self, rank: int) -> int:
-        """Return the number of a rank in the mesh of its stage."""
+        """Return the number of a rank in the mesh of its stage or replica."""
         return self.plan.place(rank)
 
     def stage(self, rank: int) -> int:
@@ -145,7 +149,10 @@ class TrainingPlan:
         return self.plan.stage(rank)
 
     def owners(self, state: State) -> range:
-        """Return the ranks of the stage that updates a tensor, in the order of their places."""
+        """Return the ranks of the stage that updates a tensor, in the order of their places.
+
+        All replicas update it; these are the ranks of the first.
+        """
         stage = 0 if self.stages is None else self.stages.stage_of(state.graph)
         ranks = math.prod(self.plan.mesh)
         return range(stage * ranks, (stage + 1) * ranks)
@@ -222,6 +229,11 @@ def _tensor(plan: Plan, entry: TensorEntry, *, is_sum: bool = False) -> Tensor:
 
 def _check(found: TrainingPlan) -> None:
     plan = found.plan
+    if plan.replicas > 1 and plan.batches != found.micro_batches:
+        raise UserError(
+            f"{_where(plan)}: replicas: expected the {found.micro_batches} micro-batches of a "
+            f"step, got: {plan.batches}"
+        )
     parameters = {state.name for state in found.state if state.kind == "parameter"}
     for owner in [*(s.of for s in found.state), *(g.of for g in found.gradients)]:
         if owner is not None and owner not in parameters:

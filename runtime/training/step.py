@@ -175,12 +175,12 @@ class TrainingStep(Step):
     def losses(
         self, seed: Callable[[int], int], batch: Callable[[int], Mapping[str, Array]]
     ) -> list[float]:
-        """Run the first graph on each micro-batch; returns their losses.
+        """Run the first graph on each micro-batch of the rank; returns their losses.
 
         ``seed`` and ``batch`` return the seed and the inputs of a micro-batch. Raises `UserError`.
         """
         found = []
-        for micro in range(self.plan.micro_batches):
+        for micro in self.plan.batches_of(self.held.rank):
             inputs = batch(micro)
             self.set("seed", seed(micro))
             self.feed(inputs)

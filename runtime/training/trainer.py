@@ -71,6 +71,7 @@ class Trainer:
         self.written: Path | None = None
         self._threads, self._comm = threads, comm
         self._waited_s = 0.0
+        self._own = self.plan.batches_of(comm.rank)
         self._read: Mapping[str, Array] = {}  # the last micro-batch
         self._scale = self._loss_scale()
         self._ahead = self._data_ahead()
@@ -85,11 +86,18 @@ class Trainer:
         """Open the data, to read ahead the rank's parts for the steps of the job."""
         inputs, size = self.plan.plan.inputs, self.plan.batch
         self.data = open_dataset(str(self.job.data), inputs, size, self.job.shuffle)
-        own, place = [t for t in inputs if t.name in self._step.batch], self._place()
-        bounds = {t.name: [int(n) for n in t.shape] for t in own}
-        parts: Parts = {t.name: t.layout.bounds(bounds[t.name], place) for t in own}
+        read, place = [t for t in inputs if t.name in self._step.batch], self._place()
+        bounds = {t.name: [int(n) for n in t.shape] for t in read}
+        parts: Parts = {t.name: t.layout.bounds(bounds[t.name], place) for t in read}
         end = self.progress.samples + self.job.steps * self.plan.samples_per_step
-        return Ahead(lambda position: self.data.read(position, parts), size, end)
+        start, own, batches = self.progress.samples, self._own, self.plan.micro_batches
+
+        def following(position: int) -> int:
+            """Return the position of the rank's next micro-batch."""
+            is_last = (position - start) // size % batches + 1 == own.stop
+            return position + size * (batches - len(own) + 1 if is_last else 1)
+
+        return Ahead(lambda position: self.data.read(position, parts), following, end)
 
     def _place(self) -> int:
         return self.plan.place(self._comm.rank)
@@ -122,7 +130,7 @@ class Trainer:
         self._step.set("step", self.progress.updates + 1)
         if self._scale is not None:
             self._step.set("loss_scale", self._scale.value)
-        losses = self._losses(number)
+        losses = self._of_all_replicas(self._losses(number))
         loss = math.fsum(losses) / len(losses) if all(map(math.isfinite, losses)) else math.nan
         is_good = self._agree(loss, ask)
         scale = self._scale.value if self._scale else None
@@ -144,7 +152,7 @@ class Trainer:
         """Continue from ``progress``; the caller has set the state to match."""
         self.progress = progress
         self._scale = self._loss_scale()
-        self._ahead.start(progress.samples)
+        self._ahead.start(progress.samples + self._own.start * self.plan.batch)
 
     def _losses(self, number: int) -> list[float]:
         try:
@@ -152,6 +160,16 @@ class Trainer:
         except UserError as error:
             hint = describe_integers(str(error), self._read)
             raise UserError(f"step {number}: {error}{hint}") from None
+
+    def _of_all_replicas(self, losses: list[float]) -> list[float]:
+        """Return the losses of all micro-batches; ``losses`` are of the rank's own."""
+        if self.plan.plan.replicas == 1:
+            return losses
+        start = time.perf_counter()
+        found = self._comm.allgather(losses)
+        self._waited_s += time.perf_counter() - start
+        firsts = range(0, len(found), len(found) // self.plan.plan.replicas)
+        return [loss for rank in firsts for loss in found[rank]]
 
     def _seed(self, number: int, micro: int) -> int:
         return seed_of(self.job.seed, number, micro)

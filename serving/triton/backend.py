@@ -81,8 +81,8 @@ class _Plan:
     def __init__(self, folder: Path, max_batch: int) -> None:
         options = json.loads((folder / OPTIONS).read_text(encoding="utf-8"))
         plan = Plan.load(folder / "plan")
-        inputs = specs_of(plan.inputs, options["dims"])
-        outputs = specs_of(plan.outputs, options["dims"])
+        inputs = specs_of(plan.run_inputs, options["dims"])
+        outputs = specs_of(plan.run_outputs, options["dims"])
         self.inputs = [spec.name for spec in inputs]
         self._batching: Batching | None = None
         if max_batch:

@@ -11,6 +11,7 @@ import onnx
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
+from unlike_devices import described
 
 import tensoropt as to
 
@@ -133,6 +134,17 @@ def _sends(plan: to.Plan, file: str) -> int:
 def test_numbers_that_are_none(path: Path, batches: str, message: str) -> None:
     with pytest.raises(to.UserError, match=message):
         frontier(path, batches)
+
+
+def test_unlike_devices_take_parts_of_the_batch(path: Path, tmp_path: Path) -> None:
+    """The number of micro-batches is searched together with the parts."""
+    devices = ",".join(
+        f"{described(tmp_path, name, speed)}:1" for name, speed in (("fast", 3.0), ("slow", 1.0))
+    )
+    point = next(own for own in frontier(path, "auto", devices=devices, stages=1) if own.replicas)
+    samples = [row.samples or 0 for row in point.replicas]
+    assert sum(samples) == BATCH
+    assert samples[0] > samples[1]
 
 
 def test_a_model_of_one_size(path: Path, tmp_path: Path) -> None:

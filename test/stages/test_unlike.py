@@ -13,6 +13,7 @@ from all_cuts import all_cuts
 from graphs.gpt import Gpt
 from hypothesis import given
 from hypothesis import strategies as st
+from unlike_devices import described
 
 import tensoropt as to
 from tensoropt.compiler.cost.device import load_device
@@ -24,29 +25,6 @@ from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.support.errors import UserError
 
 BATCHES = 8
-
-
-def described(folder: Path, name: str, speed: float, capacity_bytes: float = 1e9) -> str:
-    text = f"""
-name = "{name}"
-launch_overhead_s = {1e-6 / speed}
-devices_per_node = 4
-[peak_flop_per_s]
-float32 = {1e10 * speed}
-[efficiency]
-contraction = 1.0
-[memory]
-bandwidth_bytes_per_s = {1e10 * speed}
-capacity_bytes = {capacity_bytes}
-[link.intra_node]
-latency_s = 1e-6
-bandwidth_bytes_per_s = 1e10
-[link.network]
-latency_s = 1e-5
-bandwidth_bytes_per_s = 1e9
-"""
-    (folder / f"{name}.toml").write_text(text)
-    return str(folder / f"{name}.toml")
 
 
 @pytest.fixture(scope="module")

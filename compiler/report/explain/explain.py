@@ -37,6 +37,7 @@ from tensoropt.compiler.search.frontier.points import (
     marks,
     micro_batches_of,
     recompute_of,
+    replicas_of,
     stages_of,
 )
 from tensoropt.compiler.search.frontier.search import FrontierPoint
@@ -71,6 +72,7 @@ def explain(
         expected_error=error,
         parts_s=explainer.parts_s(),
         staged=staged_step(point),
+        replicas=tuple(replicas_of(point)),
     )
 
 

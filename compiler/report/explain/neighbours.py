@@ -17,6 +17,7 @@ from tensoropt.compiler.report.explanation import (
 from tensoropt.compiler.search.frontier.points import (
     micro_batches_of,
     recompute_of,
+    replicas_of,
     schedule_of,
     stages_of,
 )
@@ -62,6 +63,7 @@ def neighbour(other: FrontierPoint, groups: Groups) -> Neighbour:
         others,
         stages_of(other),
         schedule_of(other),
+        len(replicas_of(other)),
     )
 
 

@@ -33,7 +33,8 @@ _MOMENTS = 80  # of a timeline of stages
 
 def explanation_text(explanation: Explanation) -> str:
     """Return an explanation as text: layers, costliest steps, memory and neighbours."""
-    parts = [_head, *([_stages] if explanation.staged else []), _layers, _costly, _memory, _next]
+    several = [_stages] if explanation.staged else [_replicas] if explanation.replicas else []
+    parts = [_head, *several, _layers, _costly, _memory, _next]
     return "\n".join("\n".join(part(explanation)) + "\n" for part in parts)
 
 
@@ -100,6 +101,30 @@ def _stages(plan: Explanation) -> Iterator[str]:
         yield f"  {number:>{widths[0]}}  {line}"
 
 
+def _replicas(plan: Explanation) -> Iterator[str]:
+    """Yield a line per replica."""
+    total = sum(row.micro_batches for row in plan.replicas)
+    yield f"replicas of mesh {mesh_name(plan.mesh)}, which take parts of {total} micro-batches"
+    cells = [
+        [
+            str(n),
+            row.device,
+            str(row.micro_batches),
+            _count(row.samples),
+            format_seconds(row.busy_s),
+        ]
+        for n, row in enumerate(plan.replicas)
+    ]
+    head = ["replica", "device", "micro-batches", "samples", "busy"]
+    widths = [max(map(len, column)) for column in zip(head, *cells, strict=True)]
+    for row in (head, *cells):
+        yield "  " + "  ".join(f"{cell:>{n}}" for cell, n in zip(row, widths, strict=True))
+
+
+def _count(samples: int | None) -> str:
+    return "-" if samples is None else str(samples)
+
+
 def _timelines(staged: StagedStep) -> Iterator[str]:
     """Yield a line of letters per stage: the work that takes most of each moment."""
     moment_s = staged.end_s / _MOMENTS or 1.0
@@ -129,6 +154,7 @@ def _sizes(memory: Memory) -> str:
 
 def _layers(plan: Explanation) -> Iterator[str]:
     on = ", all on one stage" if plan.staged else ""
+    on = ", all micro-batches on the slowest replica" if plan.replicas else on
     yield f"layers, with the time of each op and collective{on}"
     for layer in plan.layers:
         yield f"  {_title(layer)}"
@@ -275,9 +301,10 @@ def _other_mesh(plan: Explanation, other: Neighbour) -> str:
     texts = []
     staged = plan.staged
     count = 1 if staged is None else len(staged.stages)
-    if (other.stages, other.mesh) != (count, plan.mesh):
-        name = "" if other.stages > 1 else "mesh "
-        texts.append(f"on {name}{split_words(other.stages, other.mesh)}")
+    own, theirs = len(plan.replicas), other.replicas
+    if (other.stages, theirs, other.mesh) != (count, own, plan.mesh):
+        name = "" if other.stages > 1 or theirs else "mesh "
+        texts.append(f"on {name}{split_words(other.stages, other.mesh, theirs)}")
     if other.schedule not in ("-", None if staged is None else staged.schedule):
         texts.append(f"schedule {other.schedule}")
     if other.recompute != plan.recompute:

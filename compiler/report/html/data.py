@@ -76,6 +76,9 @@ def _head(explanation: Explanation, notes: Sequence[str]) -> dict[str, Any]:
     if staged is not None:
         where = f"{len(staged.stages)} stages of {where}, schedule {staged.schedule}"
         of = ", but graph and step have all layers on one stage"
+    if explanation.replicas:
+        where = f"{len(explanation.replicas)} replicas of {where}"
+        of = ", but graph and step have all micro-batches on the slowest replica"
     share = explanation.communication_s / explanation.time_s if explanation.time_s else 0.0
     beside, hidden = explanation.memory.beside_bytes, explanation.hidden_s
     error = expected_line(explanation.expected_error, explanation.device, explanation.part_shares)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from tensoropt.compiler.support.choices import check_known
 from tensoropt.compiler.support.errors import UserError
@@ -14,6 +14,7 @@ __all__ = [
     "FIELDS",
     "Overfull",
     "Point",
+    "ReplicaRow",
     "as_dict",
     "check_pick",
     "describe_points",
@@ -30,6 +31,7 @@ __all__ = [
     "overfull_of",
     "pick_point",
     "recompute_of",
+    "replicas_of",
     "schedule_of",
     "split_name",
     "split_words",
@@ -99,6 +101,18 @@ class Overfull:
     capacity_bytes: int
 
 
+class ReplicaRow(NamedTuple):
+    """A replica: its device, the micro-batches and samples that it takes, and their time.
+
+    ``samples`` is ``None`` if the inputs of a micro-batch do not have one number of them.
+    """
+
+    device: str
+    micro_batches: int
+    samples: int | None
+    busy_s: float
+
+
 def overfull_of(point: Point) -> Overfull | None:
     """Return the process of a point that is above the capacity; ``None`` if there is none."""
     found: Overfull | None = getattr(point, "overfull", None)
@@ -120,6 +134,11 @@ def stages_of(point: Point) -> int:
     return getattr(point, "stages", 1)
 
 
+def replicas_of(point: Point) -> Sequence[ReplicaRow]:
+    """Return the replicas of a training step; none without replicas."""
+    return getattr(point, "replica_rows", ())
+
+
 def latency_of(point: Point) -> float:
     """Return the time from an input to its result, in seconds."""
     return getattr(point, "latency_s", point.time_s)
@@ -136,13 +155,14 @@ def schedule_of(point: Point) -> str:
 
 
 def split_name(point: Point) -> str:
-    """Return the mesh of a point, with its stages if it has several: 4 stages of 2x4."""
-    return split_words(stages_of(point), point.mesh)
+    """Return the mesh of a point, with its stages or replicas: 4 stages of 2x4."""
+    return split_words(stages_of(point), point.mesh, len(replicas_of(point)))
 
 
-def split_words(stages: int, mesh: tuple[int, ...]) -> str:
-    """Return the mesh of each stage, with the number of stages if there are several."""
-    return f"{stages} stages of {mesh_name(mesh)}" if stages > 1 else mesh_name(mesh)
+def split_words(stages: int, mesh: tuple[int, ...], replicas: int = 0) -> str:
+    """Return the mesh of each stage or replica, with their number if there are several."""
+    several = f"{stages} stages of " if stages > 1 else f"{replicas} replicas of "
+    return several * (stages > 1 or replicas > 0) + mesh_name(mesh)
 
 
 _P = TypeVar("_P", bound=Point)

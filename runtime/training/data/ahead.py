@@ -16,14 +16,18 @@ _DEPTH = 2
 class Ahead:
     """A thread that reads the requested batch and prefetches the next ``depth`` batches.
 
-    Batches are ``size`` samples apart. Batches that begin at ``end`` or later are not prefetched.
-    A read error is raised when its batch is requested.
+    ``following`` returns the position of the batch after one. Batches that begin at ``end`` or
+    later are not prefetched. A read error is raised when its batch is requested.
     """
 
     def __init__(
-        self, read: Callable[[int], Batch], size: int, end: int, depth: int = _DEPTH
+        self,
+        read: Callable[[int], Batch],
+        following: Callable[[int], int],
+        end: int,
+        depth: int = _DEPTH,
     ) -> None:
-        self._read, self._size, self._end, self._depth = read, size, end, depth
+        self._read, self._following, self._end, self._depth = read, following, end, depth
         self._pool = ThreadPoolExecutor(1, "data")
         self._found: deque[tuple[int, Future[Batch]]] = deque()
 
@@ -35,7 +39,7 @@ class Ahead:
             self._found.clear()
             self._submit(position)
         while len(self._found) <= self._depth:
-            following = self._found[-1][0] + self._size
+            following = self._following(self._found[-1][0])
             if following >= self._end:
                 break
             self._submit(following)

@@ -35,7 +35,7 @@ class Reader:
 
 def test_so_many_batches_and_no_more() -> None:
     reader = Reader()
-    ahead = Ahead(reader, 4, end=100, depth=2)
+    ahead = Ahead(reader, lambda position: position + 4, end=100, depth=2)
     assert int(ahead.get(0)["x"]) == 0
     assert reader.wait_for(3) == [0, 4, 8]
     assert int(ahead.get(4)["x"]) == 4
@@ -46,7 +46,7 @@ def test_so_many_batches_and_no_more() -> None:
 
 def test_nothing_past_the_end_unless_asked_for() -> None:
     reader = Reader()
-    ahead = Ahead(reader, 4, end=8)
+    ahead = Ahead(reader, lambda position: position + 4, end=8)
     assert [int(ahead.get(n)["x"]) for n in (0, 4)] == [0, 4]
     assert reader.wait_for(2) == [0, 4]
     assert int(ahead.get(8)["x"]) == 8
@@ -54,14 +54,14 @@ def test_nothing_past_the_end_unless_asked_for() -> None:
 
 def test_another_batch_than_the_next() -> None:
     reader = Reader()
-    ahead = Ahead(reader, 4, end=100)
+    ahead = Ahead(reader, lambda position: position + 4, end=100)
     ahead.start(0)
     assert [int(ahead.get(n)["x"]) for n in (0, 16, 4)] == [0, 16, 4]
 
 
 def test_an_error_comes_with_its_batch() -> None:
     reader = Reader(bad=8)
-    ahead = Ahead(reader, 4, end=100)
+    ahead = Ahead(reader, lambda position: position + 4, end=100)
     assert [int(ahead.get(n)["x"]) for n in (0, 4)] == [0, 4]
     reader.wait_for(4)
     with pytest.raises(UserError, match="damaged"):
