@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tensoropt.compiler.program.costs import tensor_bytes
 from tensoropt.compiler.program.evaluate import evaluator_of
-from tensoropt.compiler.program.graph import Op
+from tensoropt.compiler.program.graph import Op, Result
 from tensoropt.compiler.program.timeline import node_times_of
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.stages.order import Floats, Ints, order_of
@@ -67,6 +67,7 @@ class NodeTimes:
         self.bytes = _value_bytes(point)
         self.static = [(graph.values[own.value].producer, own.bytes) for own in kept]
         self.transient_bytes = cost.transient_bytes
+        self._point = point
 
     @cached_property
     def place_s(self) -> tuple[Floats, Floats]:
@@ -81,6 +82,30 @@ class NodeTimes:
         static = _sums(order.homes[np.array(nodes, int)], np.array(sizes, float), count)
         kept = np.where(order.is_kept, self.bytes, 0)
         return static, _sums(order.homes[order.made], kept, count)
+
+    def stream_bytes(self, cuts: Sequence[int]) -> list[int]:
+        """Return the bytes of temporary tensors of each stage of inference.
+
+        These are counted whole, but of caches that grow a stage has only its own.
+        """
+        if not self._grown:
+            return [self.transient_bytes] * (len(cuts) + 1)
+        homes = self.order.home_chunks(cuts)[self.order.made[self._grown]]
+        own = np.bincount(homes, self.bytes[self._grown], len(cuts) + 1)
+        return [self._without_grown + int(size) for size in own]
+
+    @cached_property
+    def _grown(self) -> list[int]:
+        """The new caches that are not written in place of the old ones."""
+        results = (node for node in self.order.graph.nodes if isinstance(node, Result))
+        grown = (n for n in results if n.takes_over is not None and n.updates is None)
+        return [value for node in grown for value in node.operands if value is not None]
+
+    @cached_property
+    def _without_grown(self) -> int:
+        """The most bytes of the other temporary tensors of all layers."""
+        record = evaluator_of(self._point.tables).record(self._point.assignment)
+        return int(record.alive_bytes(self._grown).max())
 
     @cached_property
     def passing_bytes(self) -> Ints:

@@ -6,7 +6,7 @@ that place, so that one look at the graph serves all cuts of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,6 +24,12 @@ Flags = npt.NDArray[np.bool_]
 
 _NONE = -1
 
+_SIZES = {"Shape", "Size"}
+"""Operators with results that are no elements of their operands."""
+
+_INTEGERS = "int", "uint", "bool"
+"""The beginnings of the names of integer types."""
+
 
 @dataclass(frozen=True, eq=False)
 class Order:
@@ -32,7 +38,8 @@ class Order:
     ``forward`` are the nodes of the forward pass that depend on an input; a place is a position
     among them, and ``starts`` are the places at which a chunk may begin. Per node, ``places`` has
     the place that decides its chunk, -1 for nodes of the update and for those that each chunk
-    computes for itself; ``homes`` has a place for these too.
+    computes for itself; ``homes`` has a place for these too. In inference ``shared`` nodes are
+    among the latter.
     """
 
     graph: Graph
@@ -40,6 +47,7 @@ class Order:
     starts: Sequence[int]
     places: Ints
     homes: Ints
+    shared: frozenset[int]
 
     def place_sums(self, run_s: Floats) -> tuple[Floats, Floats]:
         """Return the sums of a time per node at each place: forward nodes only, and all nodes."""
@@ -80,8 +88,10 @@ class Order:
 
     @cached_property
     def runs_forward(self) -> Flags:
-        """True for each operation of the forward pass that is not constant."""
-        return np.array([self.graph.runs_forward(i) for i in range(len(self.graph.nodes))], bool)
+        """True for each operation of the forward pass that is neither constant nor shared."""
+        graph, shared = self.graph, self.shared
+        flags = [graph.runs_forward(i) and i not in shared for i in range(len(graph.nodes))]
+        return np.array(flags, bool)
 
     @cached_property
     def last_places(self) -> Ints:
@@ -159,14 +169,22 @@ class Order:
 def order_of(graph: Graph) -> Order:
     """Return the places of the nodes of a program; linear in their operands."""
     derived = _derived(graph)
-    forward = [i for i in range(len(graph.nodes)) if graph.runs_forward(i) and i not in derived]
+    shared = _shared(graph, derived)
+    forward = [
+        i
+        for i in range(len(graph.nodes))
+        if graph.runs_forward(i) and i not in derived and i not in shared
+    ]
     places = _places(graph, forward)
+    starts = _starts(graph, forward, derived)
+    inside = _inside_caches(graph, places, shared)
     return Order(
         graph,
         forward,
-        _starts(graph, forward, derived),
+        [start for start in starts if start not in inside],
         np.array(places, np.int64),
         np.array(_homes(graph, places), np.int64),
+        frozenset(shared),
     )
 
 
@@ -199,6 +217,57 @@ def _derived(graph: Graph) -> set[int]:
         if is_derived:
             found.add(index)
     return found
+
+
+def _shared(graph: Graph, derived: Container[int]) -> set[int]:
+    """Return the nodes of inference that depend on inputs of integers alone, such as masks.
+
+    Each stage has those of these inputs that it needs, except caches.
+    """
+    found = set[int]()
+    if graph.trains:
+        return found
+    caches = {node.takes_over for node in graph.nodes if isinstance(node, Result)}
+    for index, node in enumerate(graph.nodes):
+        if isinstance(node, Argument):
+            info = graph.values[node.results[0]].info
+            is_fed = node.is_fed and index not in caches
+            if is_fed and info is not None and info.dtype.startswith(_INTEGERS):
+                found.add(index)
+        elif graph.runs_forward(index) and not graph.op(index).is_random:
+            made = _producers(graph, index)
+            varying = [p for p in made if p in derived or not graph.nodes[p].constant]
+            if varying and found.issuperset(varying):
+                found.add(index)
+    return found
+
+
+def _inside_caches(graph: Graph, places: Sequence[int], shared: Container[int]) -> set[int]:
+    """Return the places between the writer of a cache and the last reader of all its tokens.
+
+    A chunk that began there would receive a whole cache in each step.
+    """
+    found, cached = set[int](), set[int]()
+    for node in graph.nodes:
+        if isinstance(node, Result) and node.takes_over is not None:
+            cached.update(value for value in node.operands if value is not None)
+    for index, node in enumerate(graph.nodes):
+        if not graph.runs_forward(index) or graph.op(index).info.name in _SIZES:
+            continue
+        varying = [v for v in node.operands if v is not None and not _is_free(graph, v, shared)]
+        if varying and cached.issuperset(varying):  # such as a transposition
+            cached.update(node.results)
+    for value in cached:
+        own = graph.values[value]
+        read = [places[reader] for reader, _ in own.uses]
+        found.update(range(places[own.producer] + 1, max(read, default=_NONE) + 1))
+    return found
+
+
+def _is_free(graph: Graph, value: int, shared: Container[int]) -> bool:
+    """Return whether a value is constant or shared."""
+    producer = graph.values[value].producer
+    return graph.nodes[producer].constant or producer in shared
 
 
 def _starts(graph: Graph, forward: Sequence[int], derived: set[int]) -> list[int]:
@@ -295,6 +364,9 @@ def _homes(graph: Graph, places: Sequence[int]) -> list[int]:
     Nodes of all chunks, such as the learning rate and the norm of all gradients, have the first.
     """
     homes = list(places)
+    for node in graph.nodes:
+        if isinstance(node, Result) and node.takes_over is not None and node.operands[0] is not None:
+            homes[node.takes_over] = places[graph.values[node.operands[0]].producer]
 
     def settle(index: int, near: Iterable[int]) -> None:
         if homes[index] == _NONE:

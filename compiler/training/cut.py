@@ -162,6 +162,7 @@ class _Cut:
 
     def parts(self) -> Parts:
         division, modules = self.division, dict[str, ir.Module]()
+        self._check_caches()
         stages: dict[str, int] | None = None
         for number, graph in enumerate(division.graphs[: self.update]):
             part = self._part(number)
@@ -224,6 +225,24 @@ class _Cut:
                 read_by = tuple(graphs[reader] for reader in sorted(self.readers[place]))
                 found.append(Passed(name, value.type, graphs[number], read_by))
         return found
+
+    def _check_caches(self) -> None:
+        """Refuse a cache that another graph reads than the one that returns it."""
+        end = self.main.regions[0].blocks[0].operations[len(self.ops)].operation
+        results = onnx.carried(self.main, "res_attrs")
+        written = {
+            keys.CACHE.of(own): self.division.numbers[self.places[value][0]]
+            for value, own in zip(end.operands, results, strict=True)
+            if keys.CACHE.on(own) and value in self.places
+        }
+        for value, own in onnx.arguments(self.main):
+            name = keys.NAME.of(own)
+            readers = {self._position_number(use.owner.operation) for use in value.uses}
+            if name in written and readers - {written[name]}:
+                raise UserError(
+                    f"--stages: the cache '{name}' is read in another stage than the one that "
+                    "returns it, expected fewer stages"
+                )
 
     def _check_state(self) -> None:
         """Refuse running statistics that another graph reads than the one that changes them."""
