@@ -27,6 +27,9 @@ _NONE = -1
 _SIZES = {"Shape", "Size"}
 """Operators with results that are no elements of their operands."""
 
+_TOKENS = -2
+"""The dimension of a cache along its tokens, from the end: b h s d."""
+
 _INTEGERS = "int", "uint", "bool"
 """The beginnings of the names of integer types."""
 
@@ -177,7 +180,7 @@ def order_of(graph: Graph) -> Order:
     ]
     places = _places(graph, forward)
     starts = _starts(graph, forward, derived)
-    inside = _inside_caches(graph, places, shared)
+    inside = _inside_attention(graph, places)
     return Order(
         graph,
         forward,
@@ -242,32 +245,38 @@ def _shared(graph: Graph, derived: Container[int]) -> set[int]:
     return found
 
 
-def _inside_caches(graph: Graph, places: Sequence[int], shared: Container[int]) -> set[int]:
-    """Return the places between the writer of a cache and the last reader of all its tokens.
+def _inside_attention(graph: Graph, places: Sequence[int]) -> set[int]:
+    """Return the places between the writer of a cache and the readers of values of all its tokens.
 
-    A chunk that began there would receive a whole cache in each step.
+    A chunk that began there would receive a whole cache, or scores of all tokens, in each step.
     """
-    found, cached = set[int](), set[int]()
-    for node in graph.nodes:
-        if isinstance(node, Result) and node.takes_over is not None:
-            cached.update(value for value in node.operands if value is not None)
-    for index, node in enumerate(graph.nodes):
-        if not graph.runs_forward(index) or graph.op(index).info.name in _SIZES:
-            continue
-        varying = [v for v in node.operands if v is not None and not _is_free(graph, v, shared)]
-        if varying and cached.issuperset(varying):  # such as a transposition
-            cached.update(node.results)
-    for value in cached:
+    found = set[int]()
+    for value in _tokens(graph):
         own = graph.values[value]
-        read = [places[reader] for reader, _ in own.uses]
-        found.update(range(places[own.producer] + 1, max(read, default=_NONE) + 1))
+        last = max((places[reader] for reader, _ in own.uses), default=_NONE)
+        found.update(range(places[own.producer] + 1, last + 1))
     return found
 
 
-def _is_free(graph: Graph, value: int, shared: Container[int]) -> bool:
-    """Return whether a value is constant or shared."""
-    producer = graph.values[value].producer
-    return graph.nodes[producer].constant or producer in shared
+def _tokens(graph: Graph) -> dict[int, set[int]]:
+    """Return the dimensions of each value that run along the tokens of a cache, by the rules."""
+    found: dict[int, set[int]] = {}
+    for node in graph.nodes:
+        if isinstance(node, Result) and node.takes_over is not None:
+            (value,) = node.operands
+            info = None if value is None else graph.values[value].info
+            if value is not None and info is not None:
+                found[value] = {info.rank + _TOKENS}
+    for node in graph.nodes if found else ():
+        if isinstance(node, Op) and node.info.name not in _SIZES:
+            read = zip(node.operands, node.rule.operands, strict=False)
+            pairs = [(found[value], dims) for value, dims in read if value in found]
+            factors = {dims[dim] for own, dims in pairs for dim in own}
+            for value, dims in zip(node.results, node.rule.results, strict=True):
+                along = {dim for dim, factor in enumerate(dims) if factor in factors}
+                if along:
+                    found.setdefault(value, along)
+    return found
 
 
 def _starts(graph: Graph, forward: Sequence[int], derived: set[int]) -> list[int]:
