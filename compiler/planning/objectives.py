@@ -101,8 +101,8 @@ def _check_stream(graph: Graph, request: Request) -> None:
     if graph.has_caches and request.objective == THROUGHPUT:
         objective = name("objective")
         raise UserError(
-            f"{objective} {THROUGHPUT}: each step of a decoder in stages waits for the step before, "
-            f"{remedy}, or {objective} time"
+            f"{objective} {THROUGHPUT}: each step of a decoder in stages waits for the step "
+            f"before, {remedy}, or {objective} time"
         )
     infos = [value.info for value in graph.values if value.info is not None]
     fixed = next((info.dtype for info in infos if not info.is_movable), None)

@@ -6,7 +6,7 @@ that place, so that one look at the graph serves all cuts of it.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -225,12 +225,12 @@ def _derived(graph: Graph) -> set[int]:
 def _shared(graph: Graph, derived: Container[int]) -> set[int]:
     """Return the nodes of inference that depend on inputs of integers alone, such as masks.
 
-    Each stage has those of these inputs that it needs, except caches.
+    Ranks of all stages can be given these inputs; caches belong to one stage.
     """
     found = set[int]()
     if graph.trains:
         return found
-    caches = {node.takes_over for node in graph.nodes if isinstance(node, Result)}
+    caches = {cache for cache, _ in _caches(graph)}
     for index, node in enumerate(graph.nodes):
         if isinstance(node, Argument):
             info = graph.values[node.results[0]].info
@@ -243,6 +243,13 @@ def _shared(graph: Graph, derived: Container[int]) -> set[int]:
             if varying and found.issuperset(varying):
                 found.add(index)
     return found
+
+
+def _caches(graph: Graph) -> Iterator[tuple[int, int]]:
+    """Yield the argument of each cache of a decoder, and the value that takes over from it."""
+    for node in graph.nodes:
+        if isinstance(node, Result) and node.takes_over is not None:
+            yield from ((node.takes_over, value) for value in node.operands if value is not None)
 
 
 def _inside_attention(graph: Graph, places: Sequence[int]) -> set[int]:
@@ -261,12 +268,10 @@ def _inside_attention(graph: Graph, places: Sequence[int]) -> set[int]:
 def _tokens(graph: Graph) -> dict[int, set[int]]:
     """Return the dimensions of each value that run along the tokens of a cache, by the rules."""
     found: dict[int, set[int]] = {}
-    for node in graph.nodes:
-        if isinstance(node, Result) and node.takes_over is not None:
-            (value,) = node.operands
-            info = None if value is None else graph.values[value].info
-            if value is not None and info is not None:
-                found[value] = {info.rank + _TOKENS}
+    for _, value in _caches(graph):
+        info = graph.values[value].info
+        if info is not None:
+            found[value] = {info.rank + _TOKENS}
     for node in graph.nodes if found else ():
         if isinstance(node, Op) and node.info.name not in _SIZES:
             read = zip(node.operands, node.rule.operands, strict=False)
@@ -373,9 +378,8 @@ def _homes(graph: Graph, places: Sequence[int]) -> list[int]:
     Nodes of all chunks, such as the learning rate and the norm of all gradients, have the first.
     """
     homes = list(places)
-    for node in graph.nodes:
-        if isinstance(node, Result) and node.takes_over is not None and node.operands[0] is not None:
-            homes[node.takes_over] = places[graph.values[node.operands[0]].producer]
+    for cache, value in _caches(graph):
+        homes[cache] = places[graph.values[value].producer]
 
     def settle(index: int, near: Iterable[int]) -> None:
         if homes[index] == _NONE:

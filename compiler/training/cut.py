@@ -228,21 +228,22 @@ class _Cut:
 
     def _check_caches(self) -> None:
         """Refuse a cache that another graph reads than the one that returns it."""
-        end = self.main.regions[0].blocks[0].operations[len(self.ops)].operation
+        numbers, end = self.division.numbers, self.main.regions[0].blocks[0].operations[-1]
         results = onnx.carried(self.main, "res_attrs")
         written = {
-            keys.CACHE.of(own): self.division.numbers[self.places[value][0]]
+            keys.CACHE.of(own): numbers[self.places[value][0]]
             for value, own in zip(end.operands, results, strict=True)
             if keys.CACHE.on(own) and value in self.places
         }
-        for value, own in onnx.arguments(self.main):
-            name = keys.NAME.of(own)
-            readers = {self._position_number(use.owner.operation) for use in value.uses}
-            if name in written and readers - {written[name]}:
-                raise UserError(
-                    f"--stages: the cache '{name}' is read in another stage than the one that "
-                    "returns it, expected fewer stages"
-                )
+        names = {value: keys.NAME.of(own) for value, own in onnx.arguments(self.main)}
+        caches = {value: name for value, name in names.items() if name in written}
+        for number, op in zip(numbers, self.ops, strict=True) if caches else ():
+            for value in onnx.read_values(op):
+                if value in caches and number != written[caches[value]]:
+                    raise UserError(
+                        f"--stages: the cache '{caches[value]}' is read in another stage than the "
+                        "one that returns it, expected fewer stages"
+                    )
 
     def _check_state(self) -> None:
         """Refuse running statistics that another graph reads than the one that changes them."""

@@ -164,7 +164,7 @@ class _Divider:
 
 
 def _cache_chunks(main: ir.Operation, ops: Sequence[ir.Operation]) -> dict[ir.Value, int]:
-    """Return the chunk of each cache of a decoder: that of the operation that returns it."""
+    """Return the chunk of each cache of a decoder: the operation that returns it has it too."""
     results = main.regions[0].blocks[0].operations[len(ops)].operands
     pairs = zip(results, onnx.carried(main, "res_attrs"), strict=True)
     makers = {keys.CACHE.of(own): onnx.owner(value) for value, own in pairs if keys.CACHE.on(own)}

@@ -106,7 +106,9 @@ class Messages:
         self.waited(lambda: self._receive(stage, data, tag))
         array.put(place)
 
-    def send_sized(self, stage: int, array: PlacedArray, tag: int, sent: Callable[[], None]) -> None:
+    def send_sized(
+        self, stage: int, array: PlacedArray, tag: int, sent: Callable[[], None]
+    ) -> None:
         """Send the shape of ``array`` and the array, which `receive_sized` takes.
 
         Messages of one tag arrive in order.

@@ -69,8 +69,7 @@ class Steps:
         self._asks, self.packs = SCORED in session.inputs, COUNTS in session.inputs
         # Of the prompt's tokens, the last part has the last token.
         self.has_last = decoder.scores.name in session.outputs and (
-            mesh.rank in layout.sources()
-            and layout.position(1, mesh.rank) == layout.pieces(1) - 1
+            mesh.rank in layout.sources() and layout.position(1, mesh.rank) == layout.pieces(1) - 1
         )
 
     def begin(self, rows: int, room: int) -> Caches:

@@ -189,7 +189,7 @@ def test_refused_modes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
 def test_refused_values(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(odd_models.MODELS["strings"](), path)
-    with pytest.raises(to.UserError, match="^stages: stages take no strings, expected stages 1"):
+    with pytest.raises(to.UserError, match=r"^stages: stages take no strings, expected stages 1"):
         compiled(path, tmp_path, 2, 2)
 
 
