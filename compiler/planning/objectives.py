@@ -20,7 +20,7 @@ from tensoropt.compiler.planning.pinned_search import (
 from tensoropt.compiler.planning.replicas import check_batches
 from tensoropt.compiler.planning.request import THROUGHPUT, Request, device_counts
 from tensoropt.compiler.planning.staged import staged_frontier
-from tensoropt.compiler.program.graph import Graph, Result
+from tensoropt.compiler.program.graph import Graph
 from tensoropt.compiler.search.frontier.pinned import pinned_frontier
 from tensoropt.compiler.search.frontier.points import fastest, least_process_bytes
 from tensoropt.compiler.search.frontier.search import (
@@ -102,17 +102,16 @@ def _check_stream(graph: Graph, request: Request) -> None:
     if request.schedule is not None:
         schedule, train = name("schedule"), name("train")
         raise UserError(f"{schedule} is of a training step, expected {train} as well")
-    if any(isinstance(node, Result) and node.takes_over is not None for node in graph.nodes):
-        raise UserError(f"{name('stages')}: stages keep no caches of a decoder, {remedy}")
+    if graph.has_caches and request.objective == THROUGHPUT:
+        objective = name("objective")
+        raise UserError(
+            f"{objective} {THROUGHPUT}: each step of a decoder in stages waits for the step "
+            f"before, {remedy}, or {objective} time"
+        )
     infos = [value.info for value in graph.values if value.info is not None]
     fixed = next((info.dtype for info in infos if not info.is_movable), None)
     if fixed is not None:
         raise UserError(f"{name('stages')}: stages take no {items_text(fixed)}, {remedy}")
-    if any(None in info.shape for info in infos):
-        raise UserError(
-            f"{name('stages')}: values of stages have known sizes, {remedy}, or {name('dims')} "
-            "for a size that the model leaves open"
-        )
 
 
 def _micro_batches(graphs: Graphs) -> str:

@@ -119,12 +119,13 @@ class Record:
         """Return the moment among the lives at which the result of an event is awaited."""
         return self.ends[moment] if self.ends else self.place(moment)
 
-    def alive_bytes(self) -> npt.NDArray[np.int64]:
-        """Return the live bytes at each moment."""
+    def alive_bytes(self, except_for: Sequence[int] = ()) -> npt.NDArray[np.int64]:
+        """Return the live bytes at each moment, ``except_for`` some values."""
+        lives = self.lives[~np.isin(self.lives[:, 0], except_for)]
         ends = int(self.events[:, 4].max(initial=0)), int(self.lives[:, 3].max(initial=0))
         change = np.zeros(max(ends) + 3, np.int64)
-        np.add.at(change, self.lives[:, 2], self.lives[:, 4])
-        np.subtract.at(change, self.lives[:, 3] + 1, self.lives[:, 4])
+        np.add.at(change, lives[:, 2], lives[:, 4])
+        np.subtract.at(change, lives[:, 3] + 1, lives[:, 4])
         return np.cumsum(change)
 
 

@@ -263,6 +263,11 @@ class Graph:
         """Return whether a search splits ``size`` into ``pieces`` that do not divide it."""
         return is_worth_padding(size, pieces, axes, self.samples)
 
+    @cached_property
+    def has_caches(self) -> bool:
+        """True for a step of a decoder that takes over caches from the step before."""
+        return any(isinstance(n, Result) and n.takes_over is not None for n in self.nodes)
+
     @property
     def trains(self) -> bool:
         """True for a training step."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tensoropt.compiler.program.costs import tensor_bytes
 from tensoropt.compiler.program.evaluate import evaluator_of
-from tensoropt.compiler.program.graph import Op
+from tensoropt.compiler.program.graph import Op, Result
 from tensoropt.compiler.program.timeline import node_times_of
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.stages.order import Floats, Ints, order_of
@@ -67,6 +67,7 @@ class NodeTimes:
         self.bytes = _value_bytes(point)
         self.static = [(graph.values[own.value].producer, own.bytes) for own in kept]
         self.transient_bytes = cost.transient_bytes
+        self._point = point
 
     @cached_property
     def place_s(self) -> tuple[Floats, Floats]:
@@ -82,6 +83,30 @@ class NodeTimes:
         kept = np.where(order.is_kept, self.bytes, 0)
         return static, _sums(order.homes[order.made], kept, count)
 
+    def stream_bytes(self, cuts: Sequence[int]) -> list[int]:
+        """Return the bytes of temporary tensors of each stage of inference.
+
+        These are counted whole, but of caches that grow a stage has only its own.
+        """
+        if not self._grown:
+            return [self.transient_bytes] * (len(cuts) + 1)
+        homes = self.order.home_chunks(cuts)[self.order.made[self._grown]]
+        own = np.bincount(homes, self.bytes[self._grown], len(cuts) + 1)
+        return [self._without_grown + int(size) for size in own]
+
+    @cached_property
+    def _grown(self) -> list[int]:
+        """The new caches that are not written in place of the old ones."""
+        results = (node for node in self.order.graph.nodes if isinstance(node, Result))
+        grown = (n for n in results if n.takes_over is not None and n.updates is None)
+        return [value for node in grown for value in node.operands if value is not None]
+
+    @cached_property
+    def _without_grown(self) -> int:
+        """The most bytes of the other temporary tensors of all layers."""
+        record = evaluator_of(self._point.tables).record(self._point.assignment)
+        return int(record.alive_bytes(self._grown).max())
+
     @cached_property
     def passing_bytes(self) -> Ints:
         """The bytes on one rank that pass each place of the forward pass."""
@@ -91,22 +116,6 @@ class NodeTimes:
         begin = np.bincount(made[inside] + 1, self.bytes[inside], count)
         end = np.bincount(last[inside] + 1, self.bytes[inside], count)
         return np.cumsum(begin - end).astype(np.int64)
-
-    @cached_property
-    def beginnings(self) -> Ints:
-        """The places at which a chunk may begin, where no more passes than at reads of parameters.
-
-        Cuts where more passes are more even, but such pipelines were slower as often as faster.
-        """
-        passing, reads = self.passing_bytes[:-1], self.order.first_reads
-        most = max((int(passing[place]) for place in reads), default=0)
-        return np.union1d(np.flatnonzero(passing <= most), [0])
-
-    @cached_property
-    def needed(self) -> list[int]:
-        """The numbers of the beginnings at which a parameter is read first."""
-        found: list[int] = np.searchsorted(self.beginnings, self.order.first_reads).tolist()
-        return found
 
     def step(self, cuts: Sequence[int]) -> StepCosts:
         """Return the costs of the chunks that begin at the start and at each place of ``cuts``."""

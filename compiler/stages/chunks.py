@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from tensoropt.compiler.stages.chunk_costs import NodeTimes
 from tensoropt.compiler.stages.cuts import cut_evenly, cut_within
 from tensoropt.compiler.stages.devices import StageDevices
-from tensoropt.compiler.stages.order import Floats
+from tensoropt.compiler.stages.order import Floats, Ints
 
 __all__ = ["Evenness", "cuts_of", "cuts_within", "stream_cuts"]
 
@@ -28,11 +29,11 @@ def cuts_of(
     ``places`` has the stage of each chunk. Each chunk reads a parameter first, as each stage trains
     one; there are at least as many of these reads as chunks.
     """
-    whole = devices.group_times[0]
-    rows = [_units_s(times, whole, evenness) for times in devices.group_times]
+    begin = _Beginnings.cheap(devices.group_times[0])
+    rows = [begin.units_s(times, evenness) for times in devices.group_times]
     unit_s, lead_s = zip(*(rows[devices.groups[stage]] for stage in places), strict=True)
-    units = cut_evenly(unit_s, _passing(whole), lead_s, needed=whole.needed)
-    return _places(whole, units)
+    units = cut_evenly(unit_s, begin.passing_bytes, lead_s, needed=begin.needed)
+    return begin.places_of(units)
 
 
 def cuts_within(devices: StageDevices, in_flight: Sequence[int]) -> list[int] | None:
@@ -41,46 +42,71 @@ def cuts_within(devices: StageDevices, in_flight: Sequence[int]) -> list[int] | 
     Stages keep the activations of ``in_flight`` micro-batches.
     """
     whole = devices.group_times[0]
-    unit_s = [_units_s(times, whole, "chunks")[0] for times in devices.group_times]
-    static, kept = (np.add.reduceat(own, whole.beginnings) for own in whole.place_bytes)
+    begin = _Beginnings.cheap(whole)
+    unit_s = [begin.units_s(times, "chunks")[0] for times in devices.group_times]
+    static, kept = (np.add.reduceat(own, begin.places) for own in whole.place_bytes)
     working = whole.step([]).working_bytes
     pairs = zip(in_flight, devices.limits_bytes, strict=True)
     room = [(static + count * kept) / max(most - working, 1) for count, most in pairs]
     times_s = [unit_s[group] for group in devices.groups]
-    units = cut_within(times_s, _passing(whole), room, whole.needed)
-    return None if units is None else _places(whole, units)
+    units = cut_within(times_s, begin.passing_bytes, room, begin.needed)
+    return None if units is None else begin.places_of(units)
 
 
 def stream_cuts(devices: StageDevices) -> list[int]:
     """Return the places at which each stage but the first begins, in inference.
 
     The slowest stage or transfer is about the fastest: all of them work at the same time, on
-    different inputs. A stage begins anywhere, and reads a parameter first.
+    different inputs. Each stage reads a parameter first.
     """
     whole = devices.group_times[0]
-    passing: list[int] = whole.passing_bytes[:-1].tolist()
+    begin = _Beginnings(whole, np.array(whole.order.beginnings))
+    rows = [begin.units_s(times, "chunks")[0] for times in devices.group_times]
     links = [devices.link(stage, stage + 1) for stage in range(devices.stages - 1)]
-    sent = {link: np.array([link.send_s(size) for size in passing]) for link in links}
-    sent_s = [*(sent[link] for link in links), np.zeros(len(passing))]
-    place_s = [devices.group_times[group].place_s[1] for group in devices.groups]
-    return cut_evenly(place_s, passing, sent_s=sent_s, needed=whole.order.first_reads)
+    sent = {link: np.array([link.send_s(size) for size in begin.passing_bytes]) for link in links}
+    sent_s = [*(sent[link] for link in links), np.zeros(len(begin.places))]
+    unit_s = [rows[group] for group in devices.groups]
+    units = cut_evenly(unit_s, begin.passing_bytes, sent_s=sent_s, needed=begin.needed)
+    return begin.places_of(units)
 
 
-def _units_s(times: NodeTimes, whole: NodeTimes, evenness: Evenness) -> tuple[Floats, Floats]:
-    """Return the time between the beginnings of ``whole``, and the lead of a chunk at each."""
-    starts = [*whole.beginnings, len(times.order.forward)]
-    forward_s, all_s = (np.concatenate([[0.0], np.cumsum(own)])[starts] for own in times.place_s)
-    lead_s = {"chunks": 0.0 * all_s, "ends": forward_s, "ends without W": all_s}[evenness]
-    return np.diff(all_s), lead_s[:-1] / times.order.graph.micro_batches
+@dataclass(frozen=True, eq=False)
+class _Beginnings:
+    """The ``places`` at which chunks may begin; the operations between two are a unit."""
 
+    whole: NodeTimes
+    places: Ints
 
-def _places(whole: NodeTimes, units: Sequence[int]) -> list[int]:
-    """Return the places of some beginnings of chunks."""
-    found: list[int] = whole.beginnings[list(units)].tolist()
-    return found
+    @classmethod
+    def cheap(cls, whole: NodeTimes) -> _Beginnings:
+        """Return the beginnings where no more bytes pass than at some first read of a parameter.
 
+        Cuts where more pass are more even, but pipelines with these were slower as often as faster.
+        """
+        passing, places = whole.passing_bytes, np.array(whole.order.beginnings)
+        most = passing[list(whole.order.first_reads)].max(initial=0)
+        return cls(whole, places[(passing[places] <= most) | (places == 0)])
 
-def _passing(whole: NodeTimes) -> list[int]:
-    """Return the bytes that pass each beginning of a chunk."""
-    passing: list[int] = whole.passing_bytes[whole.beginnings].tolist()
-    return passing
+    @property
+    def needed(self) -> list[int]:
+        """The units that begin with a first read of a parameter."""
+        found: list[int] = np.searchsorted(self.places, self.whole.order.first_reads).tolist()
+        return found
+
+    @property
+    def passing_bytes(self) -> list[int]:
+        """The bytes that pass each beginning."""
+        found: list[int] = self.whole.passing_bytes[self.places].tolist()
+        return found
+
+    def units_s(self, times: NodeTimes, evenness: Evenness) -> tuple[Floats, Floats]:
+        """Return the time of each unit, and the lead of a chunk that begins with it."""
+        ends = [*self.places, len(times.order.forward)]
+        forward_s, all_s = (np.concatenate([[0.0], np.cumsum(own)])[ends] for own in times.place_s)
+        lead_s = {"chunks": 0.0 * all_s, "ends": forward_s, "ends without W": all_s}[evenness]
+        return np.diff(all_s), lead_s[:-1] / times.order.graph.micro_batches
+
+    def places_of(self, units: Sequence[int]) -> list[int]:
+        """Return the places at which some units begin."""
+        found: list[int] = self.places[list(units)].tolist()
+        return found

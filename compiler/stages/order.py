@@ -6,7 +6,7 @@ that place, so that one look at the graph serves all cuts of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,22 +24,34 @@ Flags = npt.NDArray[np.bool_]
 
 _NONE = -1
 
+_SIZES = {"Shape", "Size"}
+"""Operators with results that are no elements of their operands."""
+
+_TOKENS = -2
+"""The dimension of a cache along its tokens, from the end: b h s d."""
+
+_INTEGERS = "int", "uint", "bool"
+"""The beginnings of the names of integer types."""
+
 
 @dataclass(frozen=True, eq=False)
 class Order:
     """The places of the nodes of ``graph``.
 
     ``forward`` are the nodes of the forward pass that depend on an input; a place is a position
-    among them, and ``first_reads`` are the places at which a parameter is read first. Per node,
-    ``places`` has the place that decides its chunk, -1 for nodes of the update and for those that
-    each chunk computes for itself; ``homes`` has a place for these too.
+    among them. ``first_reads`` are the places at which a parameter is read first, and
+    ``beginnings`` all at which a chunk may begin. Per node, ``places`` has the place that decides
+    its chunk, -1 for nodes of the update and for those that each chunk computes for itself;
+    ``homes`` has a place for these too. In inference ``shared`` nodes are among the latter.
     """
 
     graph: Graph
     forward: Sequence[int]
     first_reads: Sequence[int]
+    beginnings: Sequence[int]
     places: Ints
     homes: Ints
+    shared: frozenset[int]
 
     def place_sums(self, run_s: Floats) -> tuple[Floats, Floats]:
         """Return the sums of a time per node at each place: forward nodes only, and all nodes."""
@@ -80,8 +92,10 @@ class Order:
 
     @cached_property
     def runs_forward(self) -> Flags:
-        """True for each operation of the forward pass that is not constant."""
-        return np.array([self.graph.runs_forward(i) for i in range(len(self.graph.nodes))], bool)
+        """True for each operation of the forward pass that is neither constant nor shared."""
+        graph, shared = self.graph, self.shared
+        flags = [graph.runs_forward(i) and i not in shared for i in range(len(graph.nodes))]
+        return np.array(flags, bool)
 
     @cached_property
     def last_places(self) -> Ints:
@@ -159,14 +173,22 @@ class Order:
 def order_of(graph: Graph) -> Order:
     """Return the places of the nodes of a program; linear in their operands."""
     derived = _derived(graph)
-    forward = [i for i in range(len(graph.nodes)) if graph.runs_forward(i) and i not in derived]
+    shared = _shared(graph, derived)
+    forward = [
+        i
+        for i in range(len(graph.nodes))
+        if graph.runs_forward(i) and i not in derived and i not in shared
+    ]
     places = _places(graph, forward)
+    inside = _inside_attention(graph, places)
     return Order(
         graph,
         forward,
-        _first_reads(graph, forward, derived),
+        [read for read in _first_reads(graph, forward, derived) if read not in inside],
+        [place for place in range(len(forward)) if not place or place not in inside],
         np.array(places, np.int64),
         np.array(_homes(graph, places), np.int64),
+        frozenset(shared),
     )
 
 
@@ -198,6 +220,68 @@ def _derived(graph: Graph) -> set[int]:
             )
         if is_derived:
             found.add(index)
+    return found
+
+
+def _shared(graph: Graph, derived: Container[int]) -> set[int]:
+    """Return the nodes of inference that depend on inputs of integers alone, such as masks.
+
+    Ranks of all stages can be given these inputs; caches belong to one stage.
+    """
+    found = set[int]()
+    if graph.trains:
+        return found
+    caches = {cache for cache, _ in _caches(graph)}
+    for index, node in enumerate(graph.nodes):
+        if isinstance(node, Argument):
+            info = graph.values[node.results[0]].info
+            is_fed = node.is_fed and index not in caches
+            if is_fed and info is not None and info.dtype.startswith(_INTEGERS):
+                found.add(index)
+        elif graph.runs_forward(index) and not graph.op(index).is_random:
+            made = _producers(graph, index)
+            varying = [p for p in made if p in derived or not graph.nodes[p].constant]
+            if varying and found.issuperset(varying):
+                found.add(index)
+    return found
+
+
+def _caches(graph: Graph) -> Iterator[tuple[int, int]]:
+    """Yield the argument of each cache of a decoder, and the value that takes over from it."""
+    for node in graph.nodes:
+        if isinstance(node, Result) and node.takes_over is not None:
+            yield from ((node.takes_over, value) for value in node.operands if value is not None)
+
+
+def _inside_attention(graph: Graph, places: Sequence[int]) -> set[int]:
+    """Return the places between the writer of a cache and the readers of values of all its tokens.
+
+    A chunk that began there would receive a whole cache, or scores of all tokens, in each step.
+    """
+    found = set[int]()
+    for value in _tokens(graph):
+        own = graph.values[value]
+        last = max((places[reader] for reader, _ in own.uses), default=_NONE)
+        found.update(range(places[own.producer] + 1, last + 1))
+    return found
+
+
+def _tokens(graph: Graph) -> dict[int, set[int]]:
+    """Return the dimensions of each value that run along the tokens of a cache, by the rules."""
+    found: dict[int, set[int]] = {}
+    for _, value in _caches(graph):
+        info = graph.values[value].info
+        if info is not None:
+            found[value] = {info.rank + _TOKENS}
+    for node in graph.nodes if found else ():
+        if isinstance(node, Op) and node.info.name not in _SIZES:
+            read = zip(node.operands, node.rule.operands, strict=False)
+            pairs = [(found[value], dims) for value, dims in read if value in found]
+            factors = {dims[dim] for own, dims in pairs for dim in own}
+            for value, dims in zip(node.results, node.rule.results, strict=True):
+                along = {dim for dim, factor in enumerate(dims) if factor in factors}
+                if along:
+                    found.setdefault(value, along)
     return found
 
 
@@ -295,6 +379,8 @@ def _homes(graph: Graph, places: Sequence[int]) -> list[int]:
     Nodes of all chunks, such as the learning rate and the norm of all gradients, have the first.
     """
     homes = list(places)
+    for cache, value in _caches(graph):
+        homes[cache] = places[graph.values[value].producer]
 
     def settle(index: int, near: Iterable[int]) -> None:
         if homes[index] == _NONE:

@@ -17,8 +17,8 @@ def stream_of(devices: StageDevices) -> Pipeline:
 
     An input takes the time of all stages and of the transfers between them. Results follow each
     other in the time of the slowest stage or transfer, as values are sent while the next input is
-    computed. A stage has its parameters, the temporary tensors, counted whole, and the values of
-    one earlier input that are still being sent. Linear in the operands of the program.
+    computed. A stage has its parameters and caches, the temporary tensors, counted whole, and the
+    values of one earlier input that are still being sent. Linear in the operands of the program.
     """
     cuts, last = stream_cuts(devices), devices.stages - 1
     step, kinds = devices.costs(cuts, range(devices.stages)), devices.devices
@@ -36,7 +36,7 @@ def stream_of(devices: StageDevices) -> Pipeline:
     execution = execute(schedule, costs)
     static = [own.static_bytes for own in step.chunks]
     sent = [own.sent_bytes for own in step.chunks]
-    transient_bytes = devices.group_times[0].transient_bytes
+    transient = devices.group_times[0].stream_bytes(cuts)
     return Pipeline(
         devices,
         STREAM,
@@ -47,7 +47,7 @@ def stream_of(devices: StageDevices) -> Pipeline:
         execution,
         execution.time_s,
         max(max(own.forward_s, own.sent_s) for own in costs),
-        [sum(own) + transient_bytes for own in zip(static, sent, strict=True)],
+        [sum(own) for own in zip(static, sent, transient, strict=True)],
         static,
         sent,
     )

@@ -162,6 +162,7 @@ class _Cut:
 
     def parts(self) -> Parts:
         division, modules = self.division, dict[str, ir.Module]()
+        self._check_caches()
         stages: dict[str, int] | None = None
         for number, graph in enumerate(division.graphs[: self.update]):
             part = self._part(number)
@@ -224,6 +225,25 @@ class _Cut:
                 read_by = tuple(graphs[reader] for reader in sorted(self.readers[place]))
                 found.append(Passed(name, value.type, graphs[number], read_by))
         return found
+
+    def _check_caches(self) -> None:
+        """Refuse a cache that another graph reads than the one that returns it."""
+        numbers, end = self.division.numbers, self.main.regions[0].blocks[0].operations[-1]
+        results = onnx.carried(self.main, "res_attrs")
+        written = {
+            keys.CACHE.of(own): numbers[self.places[value][0]]
+            for value, own in zip(end.operands, results, strict=True)
+            if keys.CACHE.on(own) and value in self.places
+        }
+        names = {value: keys.NAME.of(own) for value, own in onnx.arguments(self.main)}
+        caches = {value: name for value, name in names.items() if name in written}
+        for number, op in zip(numbers, self.ops, strict=True) if caches else ():
+            for value in onnx.read_values(op):
+                if value in caches and number != written[caches[value]]:
+                    raise UserError(
+                        f"--stages: the cache '{caches[value]}' is read in another stage than the "
+                        "one that returns it, expected fewer stages"
+                    )
 
     def _check_state(self) -> None:
         """Refuse running statistics that another graph reads than the one that changes them."""

@@ -2,7 +2,8 @@
 
 A training step has two graphs, or with stages the graphs of each chunk: forward, backward, and the
 gradients of weights if these are tasks of their own. Inference has a forward graph for each chunk.
-Graphs are listed in an order in which they can run.
+A cache of a decoder belongs to the graph that returns it. Graphs are listed in an order in which
+they can run.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 
 from tensoropt.compiler.training.weight_gradients import weight_gradients
 from tensoropt.dialects import onnx
+from tensoropt.dialects.elements import element_of, element_text
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
 from tensoropt.runtime.plan.graphs import GRADIENTS, UPDATE, work_graph
@@ -25,9 +27,10 @@ __all__ = ["Division", "body", "divide"]
 class Division:
     """The names of the graphs, and the number of the graph of each operation of `@main`.
 
-    An operation without a number is in each graph that reads its results. ``stages`` has the stage
-    of each graph, if there are several. Of a training step, ``update`` is the number of the last
-    graph, and all stages have a part of it.
+    An operation without a number is in each graph that reads its results; in inference so is one
+    that depends on inputs of integers alone, such as a mask. ``stages`` has the stage of each
+    graph, if there are several. Of a training step, ``update`` is the number of the last graph, and
+    all stages have a part of it.
     """
 
     graphs: Sequence[str]
@@ -52,7 +55,8 @@ def divide(module: ir.Module) -> Division:
     places = keys.PLACES.of(attributes)
     batches = keys.MICRO_BATCHES.get(main.attributes) or 1
     schedule = Schedule.parse(places, batches, keys.SCHEDULE.of(attributes))
-    trains = any(onnx.phase(op) is not None for op in body(main))
+    divider = _Divider(main, len(places))
+    trains = divider.trains
     check_schedule(schedule, trains=trains)
     splits = schedule.splits_weights
     chunks = range(len(places))
@@ -61,7 +65,7 @@ def divide(module: ir.Module) -> Division:
     works += [("W", chunk) for chunk in chunks if splits]
     graphs = [work_graph(*work) for work in works]
     stages = [places[chunk] for _, chunk in works]
-    numbers = _Divider(main, len(places)).in_chunks(splits=splits)
+    numbers = divider.in_chunks(splits=splits)
     if not trains:
         return Division(graphs, numbers, stages)
     return Division((*graphs, UPDATE), numbers, stages, len(graphs))
@@ -72,7 +76,10 @@ class _Divider:
 
     def __init__(self, main: ir.Operation, chunks: int) -> None:
         self.main, self.ops, self.chunks = main, body(main), chunks
+        self.trains = any(onnx.phase(op) is not None for op in self.ops)
         self.free = {value for value, own in onnx.arguments(main) if self._is_free(own)}
+        self.caches = _cache_chunks(main, self.ops)
+        self.fed = {value for value, own in onnx.arguments(main) if self._is_fed(value, own)}
         self.made: dict[ir.Value, int] = {}
 
     def _is_free(self, own: ir.DictAttr) -> bool:
@@ -84,6 +91,15 @@ class _Divider:
         if keys.HYPER.on(own):
             return True
         return self.chunks > 0 and (keys.PARAM.on(own) or keys.STATE.get(own) == "parameter")
+
+    def _is_fed(self, value: ir.Value, own: ir.DictAttr) -> bool:
+        """Return whether each stage of inference can have an argument: integers, and no cache."""
+        if keys.PARAM.on(own) or keys.STATE.on(own) or keys.HYPER.on(own) or value in self.caches:
+            return False
+        if self.trains or not isinstance(value.type, ir.RankedTensorType):
+            return False
+        element = element_of(element_text(value.type))
+        return self.chunks > 0 and element is not None and element.is_integer
 
     def in_two(self) -> list[int | None]:
         return [
@@ -102,10 +118,13 @@ class _Divider:
 
     def _passes_freely(self, op: ir.Operation) -> bool:
         """Return whether every graph may compute ``op`` for itself, and note its results."""
-        if not onnx.is_foldable(op) or not self.free.issuperset(onnx.read_values(op)):
+        if not onnx.is_foldable(op):
             return False
-        self.free.update(op.results)
-        return True
+        read = onnx.read_values(op)
+        holders = [own for own in (self.free, self.fed) if own.issuperset(read)]
+        for own in holders:
+            own.update(op.results)
+        return bool(holders)
 
     def _number(self, op: ir.Operation, update: int) -> int:
         """Return the first graph with all operands, not before the chunk of ``op``."""
@@ -113,6 +132,9 @@ class _Divider:
         if phase == "update":
             return update
         latest = max((self.made.get(value, 0) for value in _read(op)), default=0)
+        kept = [self.caches[value] for value in _read(op) if value in self.caches]
+        if kept:
+            return max(latest, *kept)
         is_backward = phase in ("backward", "recompute")
         if chunk is None:
             chunk = latest if latest < self.chunks else 2 * self.chunks - 1 - latest
@@ -139,6 +161,19 @@ class _Divider:
         """
         nodes = {onnx.node_name(op) for op in self.ops if not all(map(_is_static, op.results))}
         return {at for at, op in enumerate(self.ops) if onnx.node_name(op) in nodes}
+
+
+def _cache_chunks(main: ir.Operation, ops: Sequence[ir.Operation]) -> dict[ir.Value, int]:
+    """Return the chunk of each cache of a decoder: the operation that returns it has it too."""
+    results = main.regions[0].blocks[0].operations[len(ops)].operands
+    pairs = zip(results, onnx.carried(main, "res_attrs"), strict=True)
+    makers = {keys.CACHE.of(own): onnx.owner(value) for value, own in pairs if keys.CACHE.on(own)}
+    found = {}
+    for value, own in onnx.arguments(main):
+        maker = makers.get(keys.NAME.of(own))
+        if maker is not None:
+            found[value] = keys.CHUNK.get(maker.attributes) or 0
+    return found
 
 
 def _is_static(value: ir.Value) -> bool:

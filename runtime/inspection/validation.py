@@ -262,7 +262,10 @@ def _ends(document: Mapping[str, Any], graph: RankGraph) -> Iterator[Problem]:
     """Yield the differences between a graph's inputs and outputs and plan.json."""
     mesh = tuple(document["mesh"]["shape"])
     passed = document["stages"]["passed"] if "stages" in document else ()
-    own = {entry["name"]: (entry["dtype"], tuple(entry["shape"])) for entry in passed}
+    own = {
+        entry["name"]: (entry["dtype"], tuple("?" if n is None else n for n in entry["shape"]))
+        for entry in passed
+    }
     for kind, names in zip(("inputs", "outputs"), _names(graph), strict=True):
         known = dict(own)
         for entry in document[kind]:

@@ -153,11 +153,14 @@ class TrainingEntry(TypedDict):
 
 
 class PassedEntry(TypedDict):
-    """A value that passes between graphs, with the shape of a rank's part."""
+    """A value that passes between graphs, with the shape of a rank's part.
+
+    Sizes that only a run has are None.
+    """
 
     name: str
     dtype: str
-    shape: list[int]
+    shape: list[int | None]
     graph: str
     read_by: list[str]
 

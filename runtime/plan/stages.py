@@ -17,13 +17,22 @@ __all__ = ["Passed", "Stages"]
 
 @dataclass(frozen=True)
 class Passed:
-    """A value that ``graph`` computes and the graphs ``read_by`` read; ``shape`` is of a part."""
+    """A value that ``graph`` computes and the graphs ``read_by`` read.
+
+    ``shape`` is of a rank's part, with None for sizes that only a run has.
+    """
 
     name: str
     dtype: str
-    shape: tuple[int, ...]
+    shape: tuple[int | None, ...]
     graph: str
     read_by: tuple[str, ...]
+
+    @property
+    def fixed_shape(self) -> tuple[int, ...] | None:
+        """The shape if it is the same in all runs."""
+        known = tuple(size for size in self.shape if size is not None)
+        return known if len(known) == len(self.shape) else None
 
 
 @dataclass(frozen=True)

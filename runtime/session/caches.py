@@ -66,7 +66,7 @@ def shared_caches(
     accepted = {name: shape for name, _, shape in session.signature()}
     found = {}
     for entry in plan.document.get("caches", []):
-        if not entry["in_place"]:
+        if not entry["in_place"] or entry["past"] not in accepted:  # another stage has it
             continue
         cache = SharedCache(inputs[entry["past"]], outputs[entry["present"]], entry["dim"])
         name = cache.past.name

@@ -106,6 +106,26 @@ class Messages:
         self.waited(lambda: self._receive(stage, data, tag))
         array.put(place)
 
+    def send_sized(
+        self, stage: int, array: PlacedArray, tag: int, sent: Callable[[], None]
+    ) -> None:
+        """Send the shape of ``array`` and the array, which `receive_sized` takes.
+
+        Messages of one tag arrive in order.
+        """
+        self.send(stage, HostArray(np.array(array.shape, np.int64)), tag)
+        self.send(stage, array, tag, sent)
+
+    def receive_sized(
+        self, stage: int, rank: int, make: Callable[[tuple[int, ...]], PlacedArray], tag: int
+    ) -> PlacedArray:
+        """Wait for an array of ``rank`` dimensions; ``make`` makes it, of the shape that it has."""
+        shape = HostArray(np.empty(rank, np.int64))
+        self.receive(stage, shape, tag)
+        array = make(tuple(shape.get().tolist()))
+        self.receive(stage, array, tag)
+        return array
+
     def _receive(self, stage: int, data: Array, tag: int) -> None:
         if self._link is None:
             _finish(self.comm.Irecv(data, self._rank(stage), tag))

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from tensoropt.runtime.device.provider import PlacedArray, Provider
+from tensoropt.runtime.device.provider import HostArray, PlacedArray, Provider
 from tensoropt.runtime.plan.graphs import work_graph
 from tensoropt.runtime.plan.plan import Tensor
-from tensoropt.runtime.plan.stages import Stages
+from tensoropt.runtime.plan.stages import Passed, Stages
 from tensoropt.runtime.session.messages import Messages
 from tensoropt.runtime.session.session import RankSession
 from tensoropt.runtime.stages.schedule import Task
@@ -81,7 +82,7 @@ class StageGraphs:
         self._readers = Counter(name for session in sessions.values() for name in session.inputs)
         self.inputs = {t.name: t for t in inputs}
         self.batch = [name for name in self.inputs if name in self._readers]
-        self._arrays = _Arrays(provider)
+        self._arrays, self._provider = _Arrays(provider), provider
         self._values: dict[tuple[str, int], _Value] = {}
         self.tags = self._tag(len(self.passed), 0)
 
@@ -89,11 +90,22 @@ class StageGraphs:
     def sends(self) -> int:
         """The number of messages that all graphs send for a micro-batch."""
         own = {name for session in self._sessions.values() for name in session.outputs}
-        return sum(len(self._readers_elsewhere(name)) for name in self.passed if name in own)
+        return sum(
+            len(self._readers_elsewhere(name)) * (1 if self._is_fixed(name) else 2)
+            for name in self.passed
+            if name in own
+        )
+
+    def _passed(self, name: str) -> Passed:
+        return self.stages.passed[self.passed[name]]
+
+    def _is_fixed(self, name: str) -> bool:
+        """Return True for a value with one shape in all runs."""
+        return name in self.inputs or self._passed(name).fixed_shape is not None
 
     def _readers_elsewhere(self, name: str) -> list[int]:
         """Return the other stages that read a value."""
-        read_by = self.stages.passed[self.passed[name]].read_by
+        read_by = self._passed(name).read_by
         return sorted({*map(self.stages.stage_of, read_by)} - {self.stage})
 
     def run(
@@ -112,14 +124,18 @@ class StageGraphs:
         for name in read:
             session.read(name, self._value(name, micro, batch).array)
         made = [name for name in session.outputs if name in self.passed]
-        for name in made:
+        fixed = [name for name in made if self._is_fixed(name)]
+        others = {*made}.difference(fixed)  # ONNX Runtime allocates them
+        for name in fixed:
             session.write(name, self._make(name, micro, self._readers[name] + 1).array)
         try:
             (compute or session.run)()
         except UserError:
-            for name in (*read, *made):
+            for name in (*read, *fixed):
                 del self._values[name, micro]  # the next input has others
             raise
+        for name, array in session.results(others) if others else ():
+            self._values[name, micro] = _Value(HostArray(array), self._readers[name] + 1)
         for name in made:
             self._send(name, micro)
         for name in (*read, *made):
@@ -131,15 +147,25 @@ class StageGraphs:
             if name in self.inputs:
                 self._feed(micro, batch(micro))
             else:
-                array = self._make(name, micro, self._readers[name]).array
-                number = self.passed[name]
-                source = self.stages.stage_of(self.stages.passed[number].graph)
-                self.messages.receive(source, array, self._tag(number, micro))
+                self._receive(name, micro)
         return self._values[name, micro]
 
+    def _receive(self, name: str, micro: int) -> None:
+        """Receive a value, in an array that other values may take over if its shape is fixed."""
+        passed, tag = self._passed(name), self._tag(self.passed[name], micro)
+        source, readers = self.stages.stage_of(passed.graph), self._readers[name]
+        if self._is_fixed(name):
+            self.messages.receive(source, self._make(name, micro, readers).array, tag)
+        else:
+            make = partial(self._provider.empty, dtype=dtype_of(passed.dtype))
+            array = self.messages.receive_sized(source, len(passed.shape), make, tag)
+            self._values[name, micro] = _Value(array, readers)
+
     def _make(self, name: str, micro: int, readers: int) -> _Value:
-        passed = self.stages.passed[self.passed[name]]
-        array = self._arrays.take(passed.shape, dtype_of(passed.dtype))
+        passed = self._passed(name)
+        shape = passed.fixed_shape
+        assert shape is not None
+        array = self._arrays.take(shape, dtype_of(passed.dtype))
         self._values[name, micro] = value = _Value(array, readers)
         return value
 
@@ -153,13 +179,15 @@ class StageGraphs:
     def _send(self, name: str, micro: int) -> None:
         value, tag = self._values[name, micro], self._tag(self.passed[name], micro)
 
+        send = self.messages.send if self._is_fixed(name) else self.messages.send_sized
+
         def count_send() -> None:
             value.sends -= 1
-            self._give_back(value)
+            self._give_back(name, value)
 
         for stage in self._readers_elsewhere(name):
             value.sends += 1
-            self.messages.send(stage, value.array, tag, count_send)
+            send(stage, value.array, tag, count_send)
 
     def _tag(self, number: int, micro: int) -> int:
         return number * self.stages.schedule.micro_batches + micro
@@ -170,8 +198,8 @@ class StageGraphs:
         value.readers -= 1
         if not value.readers:
             del self._values[name, micro]
-            self._give_back(value)
+            self._give_back(name, value)
 
-    def _give_back(self, value: _Value) -> None:
-        if not value.readers and not value.sends:
+    def _give_back(self, name: str, value: _Value) -> None:
+        if self._is_fixed(name) and not value.readers and not value.sends:
             self._arrays.give(value.array)

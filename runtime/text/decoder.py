@@ -183,11 +183,6 @@ def decoder_of(plan: Plan, dims: Mapping[str, int] | None = None) -> Decoder:
 
     Raises `UserError` if the plan is not a decoder's, or has an input of unknown meaning.
     """
-    if plan.staged is not None:
-        raise UserError(
-            f"{plan.folder}: is in stages, which continue no texts, expected a plan made with "
-            "--stages 1"
-        )
     inputs = {tensor.name: tensor for tensor in plan.inputs}
     outputs = {tensor.name: tensor for tensor in plan.outputs}
     caches = tuple(_caches(plan, inputs, outputs))
@@ -239,6 +234,12 @@ def check_proposals(decoder: Decoder, most: int) -> None:
 def check_reader(reader: Decoder, decoder: Decoder) -> None:
     """Raise `UserError` unless ``decoder`` can continue with the caches of ``reader``."""
     plan, other = reader.plan, decoder.plan
+    for own in (plan, other):
+        if own.staged is not None:
+            raise UserError(
+                f"{own.folder}: is in stages, which read prompts by the same plan, expected no "
+                "separate plan for prompts (--prefill-plan)"
+            )
     if plan.model_sha256 != other.model_sha256:
         raise UserError(
             f"{plan.folder}: is of another model, expected {other.model_name}, the model of "

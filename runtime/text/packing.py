@@ -59,8 +59,6 @@ def pack_tokens(model: onnx.ModelProto, mask: str, caches: Collection[str]) -> b
 
     graph = model.graph
     lengths = _derived(graph, {mask})
-    if not any(node.op_type == _ATTENTION for node in graph.node):
-        return False
     constants = constants_of(graph)
     for node in graph.node:
         if not _can_pack(node, lengths, constants, caches):

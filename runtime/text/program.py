@@ -99,7 +99,7 @@ class Texts:
     def _forget(self) -> None:
         """Drop all texts."""
         self._schedule = Schedule(self._slots)
-        self._rows = Rows(self._steps, self._comm)
+        self._rows = Rows(self._steps)
         self._prompt: tuple[Steps, Caches] | None = None
 
     def _answer(self, request: Request) -> Reply:
@@ -296,7 +296,7 @@ class Texts:
         return [*self._gather_scores(steps, (caches.rows, max(asked, 1)), is_asked=asked > 0)]
 
     def _gather_scores(self, steps: Steps, shape: tuple[int, int], *, is_asked: bool) -> Array:
-        scores, rank = steps.decoder.scores, self._comm.rank
+        scores, rank = steps.decoder.scores, steps.mesh.rank
         width, (rows, asked) = int(scores.shape[2]), shape
         if self._scores is None or self._scores.most < rows * asked:
             most = max(self._steps.decoder.rows(count) for count in (1, self._slots))

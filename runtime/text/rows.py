@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,9 +12,6 @@ from tensoropt.runtime.text.decoder import Cache
 from tensoropt.runtime.text.scheduling import Text
 from tensoropt.runtime.text.shared_memory import gather
 from tensoropt.runtime.text.steps import Caches, Steps
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
 
 __all__ = ["Rows"]
 
@@ -33,8 +29,8 @@ class _Source:
 class Rows:
     """The caches of a batch: text n has row n, and further rows fill the batch up."""
 
-    def __init__(self, steps: Steps, comm: MPI.Comm) -> None:
-        self._steps, self._comm = steps, comm
+    def __init__(self, steps: Steps) -> None:
+        self._steps, self._mesh = steps, steps.mesh
         self._texts: list[Text] = []
         self._caches: Caches | None = None
         self._places: dict[Text, tuple[Caches, int]] = {}  # also of texts that have just joined
@@ -78,7 +74,7 @@ class Rows:
     def _place(self, rows: int, room: int, sources: Sequence[_Source]) -> Caches:
         """Return new caches, with tokens of the sources in the first rows."""
         found = Caches(rows)
-        for cache in self._steps.decoder.caches:
+        for cache in self._steps.caches:
             part = self._move(cache, rows, room, sources)
             found.placed[cache.past.name] = self._steps.place(part)
         return found
@@ -94,7 +90,7 @@ class Rows:
         for caches in (source.caches for source in sources):
             if id(caches) not in parts:
                 part = self._steps.part(cache, caches)
-                parts[id(caches)] = gather(self._comm, part, layout) if is_whole else part
+                parts[id(caches)] = gather(self._mesh, part, layout) if is_whole else part
         size = room if cache.in_place else max(source.count for source in sources)
         shape = self._steps.shape(cache, rows, size)
         first = parts[id(sources[0].caches)]
@@ -103,7 +99,7 @@ class Rows:
             part = parts[id(source.caches)]
             old = _tokens(cache, source.row, source.read, source.count, part.shape[cache.dim])
             target[_tokens(cache, row, source.count, source.count, size)] = part[old]
-        return layout.local_slice(target, self._comm.rank) if is_whole else target
+        return layout.local_slice(target, self._mesh.rank) if is_whole else target
 
 
 def _tokens(cache: Cache, row: int, read: int, count: int, size: int) -> tuple[slice | int, ...]:

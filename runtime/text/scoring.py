@@ -42,7 +42,8 @@ def score_asked(model: onnx.ModelProto, scores: str) -> bool:
         return False
     product = path[-1]
     x = product.input[0]
-    ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in graph.value_info}
+    typed = (*graph.input, *graph.value_info)
+    ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in typed}
     if ranks.get(x) != _SHAPE:
         return False
     selected = f"{x}.scored"

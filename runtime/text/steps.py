@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +13,7 @@ from tensoropt.runtime.device.provider import PlacedArray, Provider
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.pool.programs import Rank
 from tensoropt.runtime.session.opening import open_session
-from tensoropt.runtime.session.session import RankSession
+from tensoropt.runtime.session.session import Change, RankSession
 from tensoropt.runtime.support.dtypes import Array, dtype_of
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.text.decoder import IDS, MASK, Cache, Decoder, decoder_of
@@ -22,6 +23,7 @@ from tensoropt.runtime.text.scoring import SCORED, score_asked
 
 if TYPE_CHECKING:
     import onnx
+    from mpi4py import MPI
     from onnxruntime import OrtValue
 
 __all__ = ["Caches", "Steps", "open_steps"]
@@ -42,8 +44,9 @@ class Caches:
 class Steps:
     """Runs a decoder's session on a rank; caches stay on the device between steps.
 
-    The rank returns the scores of the last token if it ``has_last``. A graph that ``packs`` reads
-    the tokens of several texts in one row.
+    ``mesh`` has the ranks of its stage, all ranks without stages. The rank has the ``caches`` of
+    the stage, and returns the scores of the last token if it ``has_last``. A graph that ``packs``
+    reads the tokens of several texts in one row.
     """
 
     def __init__(
@@ -51,12 +54,13 @@ class Steps:
         session: RankSession,
         decoder: Decoder,
         provider: Provider,
-        rank: int,
+        mesh: MPI.Comm,
         dims: Mapping[str, int],
     ) -> None:
         self.decoder, self._session, self._provider = decoder, session, provider
-        self._rank, self._dims = rank, dims
-        self._pasts = {c.present.name: c.past.name for c in decoder.caches if not c.in_place}
+        self.mesh, self._dims = mesh, dims
+        self.caches = [own for own in decoder.caches if own.past.name in session.inputs]
+        self._pasts = {c.present.name: c.past.name for c in self.caches if not c.in_place}
         self._bound: Caches | None = None
         self._fed: dict[str, PlacedArray] = {}
         self._shape: tuple[int, ...] = ()  # of the last run: rows, tokens, asked
@@ -64,15 +68,15 @@ class Steps:
         self._vocabulary, layout = int(decoder.scores.shape[2]), decoder.scores.layout
         self._asks, self.packs = SCORED in session.inputs, COUNTS in session.inputs
         # Of the prompt's tokens, the last part has the last token.
-        self.has_last = rank in layout.sources() and (
-            layout.position(1, rank) == layout.pieces(1) - 1
+        self.has_last = decoder.scores.name in session.outputs and (
+            mesh.rank in layout.sources() and layout.position(1, mesh.rank) == layout.pieces(1) - 1
         )
 
     def begin(self, rows: int, room: int) -> Caches:
         """Return empty caches; those that are updated in place get room for ``room`` tokens."""
         parts = {
             cache.past.name: self.zeros(cache, rows, room if cache.in_place else 0)
-            for cache in self.decoder.caches
+            for cache in self.caches
         }
         return Caches(rows, parts)
 
@@ -91,8 +95,10 @@ class Steps:
         It scores the last ``asked`` tokens of each row, or as many tokens as the inputs select.
         """
         for name, array in fed.items():
+            if name not in self._session.inputs:  # another stage reads it
+                continue
             tensor = self.decoder.inputs.get(name)
-            part = array if tensor is None else tensor.layout.part_of(array, self._rank)
+            part = array if tensor is None else tensor.layout.part_of(array, self.mesh.rank)
             self._feed(name, part)
         shape = *fed[IDS].shape, asked
         if shape != self._shape:
@@ -134,7 +140,7 @@ class Steps:
         """Bind the inputs and outputs of caches, unless the last run has bound them."""
         if caches is self._bound:
             return
-        for cache in self.decoder.caches:
+        for cache in self.caches:
             name = cache.past.name
             if name in caches.made:
                 self._session.read_value(name, caches.made[name])
@@ -156,6 +162,8 @@ class Steps:
     def _ask(self, rows: int, tokens: int, asked: int) -> None:
         """Ask for the scores of the last of the tokens in each row, in a fixed array."""
         scores = self.decoder.scores
+        if scores.name not in self._session.outputs:  # another stage has them
+            return
         if not self._asks and tokens != asked:
             self._kept = None
             self._session.allocate(scores.name)
@@ -176,18 +184,39 @@ def open_steps(rank: Rank, plan: Plan, other: Plan | None = None, *, packs: bool
     """
     dims = rank.job.dims
     decoder = decoder_of(plan, dims)
-    pasts = [cache.past.name for cache in decoder.caches]
-
-    def change(model: onnx.ModelProto) -> bool:
-        if not score_asked(model, decoder.scores.name):
-            return False
-        if packs and decoder.can_pack and can_count(rank.provider):
-            pack_tokens(model, MASK, pasts)
-        return True
-
-    is_changed = decoder.length != 1 and decoder.scores.layout.pieces(1) == 1
-    given = change if is_changed else None
-    session, _, error = open_session(rank.job, plan, rank.comm, rank.provider, other, given)
+    change: Change | None = None
+    if decoder.length != 1 and decoder.scores.layout.pieces(1) == 1:
+        packs = packs and decoder.can_pack and can_count(rank.provider)
+        packs = packs and _all_pack(rank, plan, decoder)
+        change = partial(_change, decoder=decoder, packs=packs)
+    session, _, error = open_session(rank.job, plan, rank.comm, rank.provider, other, change)
     if session is None:
         raise UserError(error or "")
-    return Steps(session, decoder, rank.provider, rank.comm.rank, dims)
+    mesh = rank.comm if plan.staged is None else rank.comm.Split(plan.stage(rank.comm.rank))
+    return Steps(session, decoder, rank.provider, mesh, dims)
+
+
+def _change(model: onnx.ModelProto, decoder: Decoder, *, packs: bool) -> bool:
+    """Let a rank's graph score what is asked for and read packed tokens, as far as it can.
+
+    Only the last stage has scores. Returns False if that changes nothing.
+    """
+    asks = score_asked(model, decoder.scores.name)
+    return (packs and _pack(model, decoder)) or asks
+
+
+def _pack(model: onnx.ModelProto, decoder: Decoder) -> bool:
+    return pack_tokens(model, MASK, [cache.past.name for cache in decoder.caches])
+
+
+def _all_pack(rank: Rank, plan: Plan, decoder: Decoder) -> bool:
+    """Return True if the graphs of all ranks can read packed tokens; a collective.
+
+    Packed tokens need scores of only those that are asked for.
+    """
+    import onnx
+
+    model = onnx.load(plan.inference_graph(rank.comm.rank), load_external_data=False)
+    scored = any(value.name == decoder.scores.name for value in model.graph.output)
+    can = (score_asked(model, decoder.scores.name) or not scored) and _pack(model, decoder)
+    return all(rank.comm.allgather(can))

@@ -36,7 +36,7 @@ def describe_stages(module: ir.Module, parts: Parts, memory: StepMemory) -> Stag
             {
                 "name": own.name,
                 "dtype": dtype_of(own.type, own.name),
-                "shape": list(ir.RankedTensorType(own.type).shape),
+                "shape": _sizes(ir.RankedTensorType(own.type)),
                 "graph": own.graph,
                 "read_by": list(own.read_by),
             }
@@ -49,6 +49,12 @@ def describe_stages(module: ir.Module, parts: Parts, memory: StepMemory) -> Stag
     trains = keys.TRAINING.on(attributes)
     Stages.of_entry(entry, (keys.MICRO_BATCHES.get(main.attributes) or 1) if trains else None)
     return entry
+
+
+def _sizes(kind: ir.RankedTensorType) -> list[int | None]:
+    """Return the sizes of a rank's part, ``None`` for those that only a run has."""
+    dims = range(kind.rank)
+    return [None if kind.is_dynamic_dim(dim) else kind.get_dim_size(dim) for dim in dims]
 
 
 @dataclass(frozen=True)
