@@ -22,7 +22,11 @@ from tensoropt.compiler.planning.request import THROUGHPUT, Request, device_coun
 from tensoropt.compiler.planning.staged import staged_frontier
 from tensoropt.compiler.program.graph import Graph
 from tensoropt.compiler.search.frontier.pinned import pinned_frontier
-from tensoropt.compiler.search.frontier.points import fastest, least_process_bytes
+from tensoropt.compiler.search.frontier.points import (
+    fastest,
+    least_process_bytes,
+    replicas_of,
+)
 from tensoropt.compiler.search.frontier.search import (
     FrontierPoint,
     FrontierResult,
@@ -150,8 +154,11 @@ def pins_cost(
     """Return the cost of the pins of ``request``, with which it has ``found`` its points.
 
     Searches again without pins, only for the ends of the frontier, within the time limit of the
-    request; ``None`` if that is too short.
+    request; ``None`` if that is too short, and for points on replicas, which the search without
+    pins does not price.
     """
+    if any(map(replicas_of, found.points)):
+        return None
     free = replace(request, search="ft", pins=(), forbid=(), annotations=None)
     limit = request.search_time
     if limit is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,6 +142,24 @@ def test_training_goes_on_from_a_checkpoint(case: Case, tmp_path: Path) -> None:
     run = to.train(plan_of(case, 2), case.data, STEPS - 2, **rest)  # type: ignore[arg-type]
     losses = [*begun.losses, *run.losses]
     assert np.abs(np.array(losses) - case.losses).max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("parts", "text"),
+    [
+        ([2, 1], "replicas: expected the 4 micro-batches of a step, got: 3"),
+        ([2, 1, 1], "ranks: expected the mesh's 3, got: 2"),
+    ],
+)
+def test_a_plan_with_other_parts_is_refused(
+    case: Case, tmp_path: Path, parts: list[int], text: str
+) -> None:
+    shutil.copytree(plan_of(case, 1), tmp_path / "plan")
+    path = tmp_path / "plan" / "plan.json"
+    document = json.loads(path.read_text())
+    document["replicas"]["micro_batches"] = parts
+    path.write_text(json.dumps(document))
+    assert any(text in str(problem) for problem in validate(tmp_path / "plan"))
 
 
 BATCHES = 4
