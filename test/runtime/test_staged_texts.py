@@ -64,16 +64,15 @@ def names_of(graph: onnx.ModelProto) -> tuple[set[str], set[str]]:
     return {v.name for v in graph.graph.input}, {v.name for v in graph.graph.output}
 
 
-@pytest.mark.parametrize(("ranks", "stages"), [(2, 2), (4, 2), (3, 3)])
+@pytest.mark.parametrize(("ranks", "stages"), [(2, 2), (4, 2)])
 def test_tokens_are_those_of_one_device(model: Path, ranks: int, stages: int) -> None:
     plan = plan_of(model, ranks, stages=stages)
     assert validate(plan) == []
     pieces = {cache.layout.pieces(1) for cache in Plan.load(plan).inputs if "past" in cache.name}
     assert pieces == {ranks // stages}
     with TextSession(plan, threads=1) as session:
-        for _ in range(2):  # the second time, nothing of the first is left in the caches
-            (found,) = session.generate(PROMPTS[0], max_tokens=12)
-            assert list(found.tokens) == greedy(model, PROMPTS[0], 12)
+        (found,) = session.generate(PROMPTS[0], max_tokens=12)
+        assert list(found.tokens) == greedy(model, PROMPTS[0], 12)
         several = session.generate(list(PROMPTS), max_tokens=6)
     assert [list(one.tokens) for one in several] == [greedy(model, p, 6) for p in PROMPTS]
 
@@ -114,11 +113,13 @@ def test_texts_join_and_leave(model: Path) -> None:
         assert found[n] == greedy(model, prompts[n], 2 + 2 * n)
 
 
-@pytest.mark.parametrize("flags", [["--dim", "batch=4"], ["--dim", "sequence=1"]])
-def test_fixed_sizes(model: Path, flags: list[str]) -> None:
-    with TextSession(plan_of(model, 2, *flags), threads=1) as session:
+def test_fixed_sizes_on_stand_ins(model: Path, log: Path) -> None:
+    """On stand-ins for NCCL and CUDA: values pass through the host, caches stay on the device."""
+    flags = ["--dim", "batch=4", "--dim", "sequence=1"]
+    with TextSession(plan_of(model, 4, *flags), threads=1, provider="cuda") as session:
         found = session.generate(list(PROMPTS), max_tokens=6)
     assert [list(one.tokens) for one in found] == [greedy(model, p, 6) for p in PROMPTS]
+    assert any(log.iterdir())
 
 
 def test_proposed_tokens(in_place: Path) -> None:
