@@ -205,7 +205,7 @@ def _parts(
     cuts = _cuts(times.order)
     chunks, step = times.order.home_chunks(cuts), times.step(cuts)
     parameters = [0.0] * len(step.chunks)
-    for node, size in times.static:
+    for (node, *_), size in times.static:
         own = graph.nodes[node]
         if isinstance(own, Argument) and own.state == "parameter":
             parameters[int(chunks[node])] += size / system.parameter_bytes

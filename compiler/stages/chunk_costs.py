@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tensoropt.compiler.program.costs import tensor_bytes
 from tensoropt.compiler.program.evaluate import evaluator_of
-from tensoropt.compiler.program.graph import Op, Result
+from tensoropt.compiler.program.graph import Graph, Op, Result
 from tensoropt.compiler.program.timeline import node_times_of
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.stages.order import Floats, Ints, order_of
@@ -65,7 +65,7 @@ class NodeTimes:
         self.once_s: Floats = np.where(order.runs_once, step_s, 0.0)
         self.run_s: Floats = np.where(order.runs_once, 0.0, step_s / order.times)
         self.bytes = _value_bytes(point)
-        self.static = [(graph.values[own.value].producer, own.bytes) for own in kept]
+        self.static = [(_keepers(graph, own.value), own.bytes) for own in kept]
         self.transient_bytes = cost.transient_bytes
         self._point = point
 
@@ -78,7 +78,8 @@ class NodeTimes:
     def place_bytes(self) -> tuple[Floats, Floats]:
         """The bytes of each place: static, and kept from a forward to its backward pass."""
         order, count = self.order, len(self.order.forward)
-        nodes, sizes = zip(*self.static, strict=True) if self.static else ((), ())
+        nodes = [keepers[0] for keepers, _ in self.static]
+        sizes = [size for _, size in self.static]
         static = _sums(order.homes[np.array(nodes, int)], np.array(sizes, float), count)
         kept = np.where(order.is_kept, self.bytes, 0)
         return static, _sums(order.homes[order.made], kept, count)
@@ -134,8 +135,8 @@ class NodeTimes:
         sent = order.runs_forward[order.made] & (last > at)
         begun, ended = (np.bincount(where, sent * self.bytes, count) for where in (at, last))
         static = np.zeros(count)
-        for node, size in self.static:
-            static[homes[node]] += size
+        for keepers, size in self.static:
+            static[[*{homes[node] for node in keepers}]] += size
         kept = add(self.bytes, order.is_kept, at)
         times = (
             add(self.run_s, forward, homes),
@@ -152,6 +153,16 @@ class NodeTimes:
         rows = zip(*(own.tolist() for own in times), *(own.tolist() for own in sizes), strict=True)
         chunks = tuple(Costs(*row[:4], *map(int, row[4:])) for row in rows)
         return StepCosts(chunks, max(self.transient_bytes - int(kept.sum()), 0))
+
+
+def _keepers(graph: Graph, value: int) -> list[int]:
+    """Return the nodes with chunks that keep a static value: readers of a weight, else its maker.
+
+    A tied embedding is on the first and on the last stage.
+    """
+    own = graph.values[value]
+    read = [node for node, _ in own.uses if value in graph.storage.constants]
+    return [node for node in read if not graph.nodes[node].constant] or [own.producer]
 
 
 def _sums(at: Ints, values: npt.NDArray[np.generic], count: int) -> Floats:

@@ -251,3 +251,20 @@ def test_a_cache_that_two_stages_read(tmp_path: Path) -> None:
     message = "--stages: the cache 'past_key_values.0.key' is read in another stage than the one"
     with pytest.raises(UserError, match=message):
         to.load(path).frontier(2, stages=2).fastest.compile(tmp_path / "plan")
+
+
+def test_a_tied_embedding_is_on_both_stages(tmp_path: Path) -> None:
+    path = write_decoder(tmp_path / "m.onnx", vocabulary=512)
+    proto = onnx.load(path)
+    words = proto.graph.node[0].input[0]
+    turn = helper.make_node("Transpose", [words], ["turned"], "turn", perm=[1, 0])
+    proto.graph.node.insert(0, turn)
+    proto.graph.node[-1].input[1] = "turned"
+    onnx.save(proto, path)
+    point = to.load(path).frontier(2, stages=2).fastest.found
+    (table,) = (own for own in proto.graph.initializer if own.name == words)
+    size = onnx.numpy_helper.to_array(table).nbytes
+    assert all(own > size for own in point.pipeline.static_bytes_of)  # type: ignore[attr-defined]
+    with TextSession(plan_of(path, 2), threads=1) as session:
+        (found,) = session.generate(PROMPTS[0], max_tokens=8)
+    assert list(found.tokens) == greedy(path, PROMPTS[0], 8)
