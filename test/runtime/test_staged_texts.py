@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from handmade_decoder import greedy, write_decoder
+from handmade_decoder import greedy, log_probabilities, write_decoder
 from onnx import helper
 
 import tensoropt as to
@@ -129,14 +129,14 @@ def test_proposed_tokens(in_place: Path) -> None:
     assert list(found.tokens) == greedy(in_place, PROMPTS[3], 24)
 
 
-def test_scores_of_prompts_and_samples(in_place: Path) -> None:
-    """The plan without stages is compared with one device elsewhere."""
-    how = {"temperature": 2.0, "top_k": 30, "max_tokens": 9, "seed": 7}
-    found = []
-    for stages in (1, 2):
-        with TextSession(plan_of(in_place, 2, stages=stages), threads=1) as session:
-            found.append([list(one.tokens) for one in session.generate(list(PROMPTS), **how)])
-    assert found[0] == found[1]
+def test_probabilities_of_a_prompt(in_place: Path) -> None:
+    wanted = log_probabilities(in_place, PROMPTS[3])
+    with TextSession(plan_of(in_place, 2), threads=1) as session:
+        first, *_ = session.stream(PROMPTS[3], max_tokens=2, prompt_logprobs=1)
+    assert [own[0][0] for own in first.prompt] == PROMPTS[3][1:]
+    pairs = zip(wanted, PROMPTS[3][1:], strict=False)
+    expected = [row[token] for row, token in pairs]
+    np.testing.assert_allclose([own[0][1] for own in first.prompt], expected, atol=1e-4)
 
 
 def test_each_graph_packs_tokens(in_place: Path) -> None:
