@@ -327,7 +327,7 @@ def _too_many(request: Request, families: Mapping[str, Family], most: int) -> Us
     name = min(families, key=lambda each: families[each].chunks)
     chunks = families[name].chunks
     of = f" of {chunks} chunks, as {name} has," if chunks > 1 else ""
-    fit, stages = most // chunks, request.interface.name_of("stages")
+    fit, stages = max(most // chunks, 1), request.interface.name_of("stages")
     return UserError(
         f"{stages}: expected at most {fit} stage{'' if fit == 1 else 's'}{of} for {most} "
         f"first read{'' if most == 1 else 's'} of a parameter, got: {request.stages}"

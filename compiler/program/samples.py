@@ -75,7 +75,7 @@ def _sends(node: Op, role: AxisRole) -> bool:
     info = node.info
     if info.name == _LOSS and len(node.operands) == _SCORES_AND_LABELS:
         return info.attribute("ignore_index", None) is not None
-    return any(role in step.factors for step in node.rule.inner)
+    return any(role in step.factors for step in node.rule.inner if not step.is_local)
 
 
 def _adds_up(held: Sequence[Placement], made: Sequence[Placement]) -> bool:

@@ -55,7 +55,9 @@ class Interface(Enum):
             if flag is None or self is Interface.COMMAND:
                 raise
             name = self.name_of(flag[1].replace("-", "_"))
-            raise type(error)(name + str(error).removeprefix(flag[0])) from None
+            text = re.sub(rf"{flag[0]}(?![\w-])", name, str(error))
+            error.args = (text, *error.args[1:])
+            raise
 
 
 Reader = Callable[[str, object], object]

@@ -102,7 +102,8 @@ class Inference:
         asked = request.message["outputs"]
         rest = [name for name in asked if name in self._outputs and name not in request.room]
         parts = self.session.results(rest) if rest else ()
-        return Reply(parts={name: Part(a, self._outputs[name].layout) for name, a in parts})
+        layouts = {name: tensor.layout for name, tensor in self._outputs.items()}
+        return Reply(parts={name: Part(a, layouts[name], self._rank) for name, a in parts})
 
     def _caches(self, request: Request) -> dict[SharedCache, tuple[int, ...]]:
         """Return the caches that a run updates in place, with their shapes.

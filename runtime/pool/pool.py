@@ -202,9 +202,11 @@ class Pool(Closing):
                 array = texts.setdefault(name, np.empty(shape, object))
                 for bounds, packed in boxes:
                     array[tuple(slice(*ends) for ends in bounds)] = unpack_texts(packed)
-        parts = answers[0]["parts"]
-        if any(answer["parts"] != parts for answer in answers):
-            raise UserError("the ranks gave parts of different shapes or types")
+        parts: dict[str, Any] = {}
+        for answer in answers:  # each stage has some of the outputs
+            for name, facts in answer["parts"].items():
+                if parts.setdefault(name, facts) != facts:
+                    raise UserError("the ranks gave parts of different shapes or types")
         if not parts:
             return texts
         # The ranks write their parts of the other arrays once there is memory for the whole.

@@ -61,10 +61,14 @@ class Request:
 
 @dataclass(frozen=True)
 class Part:
-    """This rank's part of an array for the caller, which did not know the array's shape."""
+    """This rank's part of an array for the caller, which did not know the array's shape.
+
+    ``place`` is the number of the rank in the mesh of the layout.
+    """
 
     array: Array
     layout: MeshLayout
+    place: int
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ class Server:
                 name: (name_of(part.array.dtype), part.layout.global_shape(part.array.shape))
                 for name, part in parts.items()
             },
-            "texts": {n: self._text(part) for n, part in texts.items() if self._is_source(part)},
+            "texts": {n: _text(part) for n, part in texts.items() if _is_source(part)},
             "collectives": collectives_of(library.where()) - before,
         }
 
@@ -120,22 +120,24 @@ class Server:
 
     def _put(self, asked: Message) -> Message:
         """Write this rank's parts of an earlier answer into the whole arrays."""
-        parts = self._parts.pop(asked["of"])
-        for name, whole in self._blocks.arrays(asked["put"], writable=True).items():
-            if self._is_source(parts[name]):
-                parts[name].layout.put(whole, parts[name].array, self._rank)
+        places = self._blocks.arrays(asked["put"], writable=True)
+        for name, part in self._parts.pop(asked["of"], {}).items():
+            if _is_source(part):
+                part.layout.put(places[name], part.array, part.place)
         return {}
 
-    def _text(self, part: Part) -> list[Any]:
-        shape = part.layout.global_shape(part.array.shape)
-        boxes = [
-            ([(own.start, own.stop) for own in box.whole], pack_texts(part.array[box.part]))
-            for box in part.layout.boxes(shape, self._rank)
-        ]
-        return [shape, boxes]
 
-    def _is_source(self, part: Part) -> bool:
-        return self._rank in part.layout.sources()
+def _text(part: Part) -> list[Any]:
+    shape = part.layout.global_shape(part.array.shape)
+    boxes = [
+        ([(own.start, own.stop) for own in box.whole], pack_texts(part.array[box.part]))
+        for box in part.layout.boxes(shape, part.place)
+    ]
+    return [shape, boxes]
+
+
+def _is_source(part: Part) -> bool:
+    return part.place in part.layout.sources()
 
 
 def _error(text: str, collectives: int) -> Message:

@@ -143,13 +143,18 @@ class Decoder:
             return Padding.LEFT
         return Padding.RIGHT if all(cache.in_place for cache in self.caches) else None
 
+    @property
+    def scores_all(self) -> bool:
+        """True if a step scores each of its tokens, not the last one alone."""
+        return self.scores.shape[1] != 1 or self.length == 1
+
     def can_verify(self, tokens: int) -> bool:
         """Return True if a step can read up to ``tokens`` tokens, and caches can drop the last.
 
         Only caches that are updated in place can: the next step overwrites the dropped tokens.
         """
         is_read = all(self.step_size(size) == size for size in range(1, tokens + 1))
-        return is_read and self.padding is Padding.RIGHT
+        return is_read and self.padding is Padding.RIGHT and self.scores_all
 
     @property
     def can_pack(self) -> bool:

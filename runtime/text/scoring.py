@@ -43,9 +43,9 @@ def score_asked(model: onnx.ModelProto, scores: str) -> bool:
     product = path[-1]
     x = product.input[0]
     typed = (*graph.input, *graph.value_info)
-    ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in typed}
-    if ranks.get(x) != _SHAPE:
-        return False
+    shapes = {value.name: value.type.tensor_type.shape.dim for value in typed}
+    if x not in shapes or len(shapes[x]) != _SHAPE or shapes[x][1].dim_value == 1:
+        return False  # the last token may be selected already
     selected = f"{x}.scored"
     select = helper.make_node("GatherND", [x, SCORED], [selected], selected, batch_dims=1)
     product.input[0] = selected

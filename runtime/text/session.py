@@ -297,6 +297,11 @@ class TextSession(Closing):
         if grammar is not None and ignores_end:
             raise UserError("grammar: not with ignores_end, as an end token follows the text")
         chosen = Sampling(**sampling)
+        if chosen.prompt_logprobs is not None and not self._decoder.scores_all:
+            raise UserError(
+                "prompt_logprobs: the model scores the last token of a step alone, expected scores "
+                "of all tokens"
+            )
         self._prompts.check_tokens("biases", [token for token, _ in chosen.biases])
         own = [] if ignores_end else self._decoder.entry["end"]
         end, texts = [*own, *stop_tokens], []

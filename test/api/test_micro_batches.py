@@ -183,3 +183,10 @@ def test_a_loss_that_is_no_number(path: Path) -> None:
     train = to.Training("output:y", micro_batches="1..4")
     with pytest.raises(to.UserError, match="expected output 'y' to be one number"):
         to.load(path, {"batch": BATCH}).frontier(1, train=train)
+
+
+def test_a_loss_over_classes(tmp_path: Path) -> None:
+    """It takes a score of each sample, which sends nothing."""
+    train = to.Training("softmax-cross-entropy:y,labels", micro_batches="auto")
+    found = to.load(write_model(tmp_path / "m.onnx"), {"batch": BATCH}).frontier(1, train=train)
+    assert {point.micro_batches for point in found} > {1}

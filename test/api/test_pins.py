@@ -36,3 +36,9 @@ def test_a_training_step_has_no_annotations(model: to.Model, tmp_path: Path) -> 
     for refused in (point.dtensor, lambda: point.annotate(tmp_path / "a.onnx")):
         with pytest.raises(to.UserError, match="is about a model, expected no training step"):
             refused()
+
+
+def test_pins_that_contradict_each_other(model: to.Model) -> None:
+    message = r"^pin 'w1=S\(0\)' and pin 'w1=S\(1\)' contradict each other"
+    with pytest.raises(to.UserError, match=message):
+        model.frontier(mesh=[2], pins=["w1=S(0)", "w1=S(1)"])

@@ -8,10 +8,11 @@ import numpy as np
 import onnx
 import pytest
 from handmade_decoder import VOCABULARY, greedy, write_decoder
-from onnx import numpy_helper, parser
+from onnx import helper, numpy_helper, parser
 from onnxruntime import InferenceSession
 
 from tensoropt.compiler.cli.opt import main as compile_model
+from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.text.scoring import SCORED, score_asked
 from tensoropt.runtime.text.session import TextSession
 
@@ -94,3 +95,24 @@ def test_a_decoder_that_scores_all_tokens(tmp_path: Path) -> None:
     with TextSession(tmp_path / "plan", threads=1) as session:
         (found,) = session.generate([3, 7, 1], max_tokens=6)
     assert list(found.tokens) == greedy(path, [3, 7, 1], 6)
+
+
+def test_a_decoder_that_scores_the_last_token_alone(tmp_path: Path) -> None:
+    model = write_decoder(tmp_path / "m.onnx", layers=1, in_place=True)
+    made = onnx.load(model)
+    product = made.graph.node[-1]
+    last = helper.make_node("Gather", [product.input[0], "end"], ["last"], "last", axis=1)
+    product.input[0] = "last"
+    made.graph.node.insert(len(made.graph.node) - 1, last)
+    made.graph.initializer.append(numpy_helper.from_array(np.array([-1]), "end"))
+    made.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 1
+    onnx.save(made, model)
+    plan = tmp_path / "plan"
+    assert compile_model([str(model), "--mesh", "1", "-o", str(plan)]) == 0
+    with TextSession(plan, threads=1) as session:
+        found = session.generate([[3, 7, 1], [5, 6]], max_tokens=6)
+        with pytest.raises(UserError, match="prompt_logprobs: the model scores the last token"):
+            session.stream([3, 7, 1], prompt_logprobs=1)
+    assert [list(one.tokens) for one in found] == [greedy(model, p, 6) for p in ([3, 7, 1], [5, 6])]
+    with pytest.raises(UserError, match="cannot verify 2 proposed tokens"):
+        TextSession(plan, speculate=2)

@@ -155,6 +155,37 @@ def test_a_stream_of_a_session(tmp_path: Path) -> None:
             np.testing.assert_allclose(array, other[name], rtol=1e-5, atol=1e-6)
 
 
+def test_sizes_that_only_the_last_stage_knows(tmp_path: Path) -> None:
+    """They follow from its values."""
+    nodes = [
+        make_node("MatMul", ["x", "w.0"], ["h"], "first"),
+        make_node("NonZero", ["h"], ["places"], "places"),
+        make_node("MatMul", ["h", "w.1"], ["g"], "last"),
+        make_node("NonZero", ["g"], ["y"], "found"),
+        make_node("Shape", ["places"], ["count"], "count"),
+    ]
+    rng = np.random.default_rng(0)
+    weights = [
+        numpy_helper.from_array(rng.integers(-1, 2, (8, 8)).astype(np.float32), f"w.{n}")
+        for n in range(2)
+    ]
+    ends = [
+        make_tensor_value_info("x", TensorProto.FLOAT, [4, 8]),
+        make_tensor_value_info("y", TensorProto.INT64, [2, None]),
+        make_tensor_value_info("count", TensorProto.INT64, [2]),
+    ]
+    graph = helper.make_graph(nodes, "found", ends[:1], ends[1:], weights)
+    imports = [helper.make_opsetid("", 20)]
+    path = tmp_path / "found.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=10), path)
+    given = {"x": rng.integers(-1, 2, (4, 8)).astype(np.float32)}
+    wanted = onnxruntime.InferenceSession(path).run(["y", "count"], given)
+    with to.Session(compiled(path, tmp_path, 2, 2), threads=1) as session:
+        found = session.run(given)
+    np.testing.assert_array_equal(found["y"], wanted[0])
+    np.testing.assert_array_equal(found["count"], wanted[1])
+
+
 def test_a_stream_that_is_left_early(tmp_path: Path) -> None:
     plan = compiled(branches(tmp_path), tmp_path, 2, 2)
     with to.Session(plan, threads=1) as session:
