@@ -134,7 +134,8 @@ class Steps:
     def release(self) -> None:
         """Release the results of the last run, and its caches."""
         self._session.release()
-        self._bind(self.begin(self.decoder.rows(1), 0))
+        # On a device no output can be bound to an array without elements.
+        self._bind(self.begin(self.decoder.rows(1), 1))
 
     def _bind(self, caches: Caches) -> None:
         """Bind the inputs and outputs of caches, unless the last run has bound them."""
