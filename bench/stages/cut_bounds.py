@@ -68,7 +68,7 @@ class Shares:
 
     @classmethod
     def read(cls, plan: FrontierPoint, parts: int) -> Shares:
-        """Return the shares of a step, with at most as many parts as the cutter makes."""
+        """Return the shares of a step; the cutter can make that many parts."""
         devices = StageDevices.of_one_kind(plan, parts)
         place_s = devices.group_times[0].place_s[1]
         bound_s = least_slowest_s(place_s.tolist(), parts)

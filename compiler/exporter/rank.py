@@ -70,9 +70,9 @@ def export_rank(
 
     The file is ``rank{r}.onnx`` in the folder of the plan's ``weights``, which store the weights
     that the graph reads; ``part``, such as ``.update``, comes before the suffix. ``target``, one of
-    :data:`TARGETS`, runs the graph. There are ``meshes`` of ranks, one for
-    each stage or replica. Raises
-    :class:`UserError` for a parameter without a layout, and for operators that the target lacks.
+    :data:`TARGETS`, runs the graph. There are ``meshes`` of ranks, one for each
+    stage or replica. Raises :class:`UserError` for a parameter without a layout, and for operators
+    that the target lacks.
     """
 
     place = rank % weights.mesh.size

@@ -92,7 +92,7 @@ def check_capacity(place: str, point: Point, points: Sequence[Point], request: R
 def _nothing_fits_capacity(request: Request, points: Sequence[Point]) -> DoesNotFitError:
     """Return the error for points that all are above the capacity; it names the nearest one."""
     found = (overfull_of(point) for point in points)
-    least = min((own for own in found if own), key=lambda own: own.need_bytes - own.capacity_bytes)
+    least = min((own for own in found if own), key=lambda own: own.excess_bytes)
     error = nothing_fits(request, least.capacity_bytes, least.need_bytes)
     return DoesNotFitError(f"{error} on {least.device}") if request.groups else error
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 
 from tensoropt.compiler.cost.device import Device
@@ -67,7 +67,7 @@ def check_batches(graph: Graph, request: Request) -> None:
             f"{batches}: expected at least one for each of {fewest} replicas of like devices, "
             f"got: {request.batches}"
         )
-    if any(isinstance(node, Result) and node.takes_over is not None for node in graph.nodes):
+    if graph.has_caches:
         raise UserError(f"{batches}: replicas keep no caches of a decoder, {remedy}")
     ends = [
         (node.name, graph.values[value].info)
@@ -207,12 +207,7 @@ class ReplicatedPoint(FrontierPoint):
     @property
     def overfull(self) -> Overfull | None:
         """The process that is furthest above the memory of its device, if any is."""
-        found = (own.point.overfull for own in self.replicas)
-        return max(
-            (own for own in found if own is not None),
-            key=lambda own: own.need_bytes - own.capacity_bytes,
-            default=None,
-        )
+        return Overfull.most(own.point.overfull for own in self.replicas)
 
 
 def replicated(
@@ -225,10 +220,8 @@ def replicated(
     counts = shares([*map(run_s, points)], micro_batches)
     replicas = [Replica(point, count) for point, count in zip(points, counts, strict=True)]
     slowest = max(replicas, key=lambda own: own.busy_s).point
-    given = {own.name: getattr(slowest, own.name) for own in fields(FrontierPoint)}
-    return ReplicatedPoint(
-        **given, replicas=replicas, sums_s=_sums_s(slowest, len(points), between)
-    )
+    sums_s = _sums_s(slowest, len(points), between)
+    return ReplicatedPoint(**slowest.given, replicas=replicas, sums_s=sums_s)
 
 
 def _sums_s(point: FrontierPoint, replicas: int, between: Device) -> float:

@@ -14,7 +14,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tensoropt.compiler.planning.memory_limit import nothing_fits
@@ -145,12 +145,11 @@ class StagedPoint(FrontierPoint):
         """The process of the stage that is furthest above the memory of its device, if any is."""
         devices = self._pipeline.devices
         rows = zip(self._pipeline.stage_bytes, devices.devices, self.capacities, strict=True)
-        found = [
+        return Overfull.most(
             Overfull(device.name, size + devices.rest_bytes, most)
             for size, device, most in rows
             if most is not None and size + devices.rest_bytes > most
-        ]
-        return max(found, key=lambda own: own.need_bytes - own.capacity_bytes, default=None)
+        )
 
 
 def staged_frontier(
@@ -395,9 +394,9 @@ def _pipelines(found: FrontierResult, case: _Case, spread: _Spread) -> Iterator[
 
 
 def _point(pipeline: Pipeline, request: Request) -> StagedPoint:
-    given = {own.name: getattr(pipeline.point, own.name) for own in fields(FrontierPoint)}
     by_interval = request.objective == THROUGHPUT
     capacities = [request.capacity_bytes] * pipeline.stages
     if request.groups:
         capacities = [own.memory_capacity_bytes for own in pipeline.devices.devices]
+    given = pipeline.point.given
     return StagedPoint(**given, pipeline=pipeline, capacities=capacities, by_interval=by_interval)

@@ -73,6 +73,9 @@ _WAYS: Mapping[str, Callable[[Point], object]] = {
 }
 """Columns that a table has if its points differ in them, or have stages or replicas."""
 
+_ALONE: Mapping[str, object] = {"stages": 1, "replicas": "-"}
+"""The cells of points on one mesh."""
+
 
 def frontier_rows(frontier: FrontierReport) -> tuple[str, list[str], list[list[str]]]:
     """Return the title, the header and the cells of :func:`frontier_table`."""
@@ -81,9 +84,7 @@ def frontier_rows(frontier: FrontierReport) -> tuple[str, list[str], list[list[s
     own = {
         name: of
         for name, of in _WAYS.items()
-        if len(ways[name]) > 1
-        or (name == "stages" and ways[name] != {1})
-        or (name == "replicas" and ways[name] != {"-"})
+        if len(ways[name]) > 1 or (name in _ALONE and ways[name] != {_ALONE[name]})
     }
     if frontier.forms:
         own = {"model": lambda point: frontier.forms[point.index], **own}

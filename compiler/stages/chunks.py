@@ -27,7 +27,7 @@ def cuts_of(
     """Return the places of the forward pass at which each chunk but the first begins.
 
     ``places`` has the stage of each chunk. Each chunk reads a parameter first, as each stage trains
-    one; there are at least as many of these reads as chunks.
+    one. There are no fewer such reads than chunks.
     """
     begin = _Beginnings.cheap(devices.group_times[0])
     rows = [begin.units_s(times, evenness) for times in devices.group_times]
@@ -63,10 +63,11 @@ def stream_cuts(devices: StageDevices) -> list[int]:
     begin = _Beginnings(whole, np.array(whole.order.beginnings))
     rows = [begin.units_s(times, "chunks")[0] for times in devices.group_times]
     links = [devices.link(stage, stage + 1) for stage in range(devices.stages - 1)]
-    sent = {link: np.array([link.send_s(size) for size in begin.passing_bytes]) for link in links}
-    sent_s = [*(sent[link] for link in links), np.zeros(len(begin.places))]
+    passing = begin.passing_bytes
+    sent = {link: np.array([link.send_s(size) for size in passing]) for link in {*links}}
+    sent_s = [*(sent[link] for link in links), np.zeros(len(passing))]
     unit_s = [rows[group] for group in devices.groups]
-    units = cut_evenly(unit_s, begin.passing_bytes, sent_s=sent_s, needed=begin.needed)
+    units = cut_evenly(unit_s, passing, sent_s=sent_s, needed=begin.needed)
     return begin.places_of(units)
 
 

@@ -33,9 +33,9 @@ def cut_evenly(
 
     Each part has a row of ``times_s``: the times of all positions, should they be in that part.
     ``passing_bytes`` has the bytes that pass each position, from the positions before it. Each part
-    has one of the positions ``needed``, by default any position; there are at least as many of them
-    as parts. A part that begins at a position takes ``lead_s`` more time, which grows from
-    position to position, by no more than their times. The cut after a part takes ``sent_s``, at the
+    has one of the positions ``needed``, by default any position; these are no fewer than the parts.
+    A part that begins at a position takes ``lead_s`` more time, which grows from position to
+    position, by no more than their times. The cut after a part takes ``sent_s``, at the
     same time as all parts. The slowest part or cut takes at most 0.2% more time than in the best
     cuts. Among these the least bytes pass. ``O(n parts)``.
     """

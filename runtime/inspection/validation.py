@@ -67,7 +67,7 @@ def _entries(folder: Path, document: Entries) -> Iterator[Problem]:
         text = f"was changed after it was written, expected {digest}, got: {document.get('sha256')}"
         yield Problem("plan.json: sha256", text)
     mesh = tuple(document["mesh"]["shape"])
-    stages = len(document["stages"]["schedule"]) if "stages" in document else 1
+    stages = _stages(document)
     replicas = len(document["replicas"]["micro_batches"]) if "replicas" in document else 1
     expected = math.prod(mesh) * stages * replicas
     if expected != document["ranks"]:
@@ -239,12 +239,16 @@ def _ends_of(document: Mapping[str, Any], graphs: Sequence[RankGraph]) -> Iterat
     yield from _missing(document, graphs)
 
 
+def _stages(document: Mapping[str, Any]) -> int:
+    return len(document["stages"]["schedule"]) if "stages" in document else 1
+
+
 def _missing(document: Mapping[str, Any], graphs: Sequence[RankGraph]) -> Iterator[Problem]:
     """Yield the inputs and outputs of plan.json that the graphs lack.
 
     The stages have them together. They need not read all inputs.
     """
-    stages = len(document["stages"]["schedule"]) if "stages" in document else 1
+    stages = _stages(document)
     size = document["ranks"] // stages
     places: dict[int, list[RankGraph]] = {}
     for graph in graphs:

@@ -162,16 +162,14 @@ class Plan:
 
     def batches_of(self, rank: int) -> range:
         """Return the batches that a rank takes of a run on replicas, or of a step."""
-        entry = self.document.get("replicas")
-        counts, replica = [1] if entry is None else entry["micro_batches"], self.replica(rank)
-        begin = sum(counts[:replica])
-        return range(begin, begin + counts[replica])
+        replica = self.replica(rank)
+        begin = sum(self._counts[:replica])
+        return range(begin, begin + self._counts[replica])
 
     @property
     def batches(self) -> int:
         """The number of batches of the model in a run: 1 without replicas."""
-        entry = self.document.get("replicas")
-        return 1 if entry is None else sum(entry["micro_batches"])
+        return sum(self._counts)
 
     @property
     def run_inputs(self) -> tuple[Tensor, ...]:
@@ -209,8 +207,13 @@ class Plan:
     @property
     def replicas(self) -> int:
         """The number of replicas, 1 without replicas."""
+        return len(self._counts)
+
+    @property
+    def _counts(self) -> Sequence[int]:
+        """The number of batches of each replica."""
         entry = self.document.get("replicas")
-        return 1 if entry is None else len(entry["micro_batches"])
+        return [1] if entry is None else entry["micro_batches"]
 
     @property
     def process_bytes(self) -> int:

@@ -28,7 +28,7 @@ class Passed:
     graph: str
     read_by: tuple[str, ...]
 
-    @property
+    @cached_property
     def fixed_shape(self) -> tuple[int, ...] | None:
         """The shape if it is the same in all runs."""
         known = tuple(size for size in self.shape if size is not None)

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 
 import pytest
+from all_cuts import every_cut
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,16 +18,6 @@ SLACK = 1.002
 def draw_needed(data: st.DataObject, count: int) -> list[int]:
     """Draw the positions of which each part has one."""
     return sorted(data.draw(st.sets(st.integers(0, count - 1), min_size=1)))
-
-
-def every_cut(needed: Sequence[int], count: int, parts: int) -> list[tuple[int, ...]]:
-    return [
-        cuts
-        for cuts in itertools.combinations(range(1, count), parts - 1)
-        if all(
-            any(a <= own < b for own in needed) for a, b in itertools.pairwise([0, *cuts, count])
-        )
-    ]
 
 
 def slowest(times: Sequence[float], leads: Sequence[float], cuts: Sequence[int]) -> float:
@@ -53,7 +44,7 @@ def test_no_cut_within_the_slack_lets_less_pass(
     assert found == sorted(set(found))
     assert len(found) == parts - 1
     assert all(0 < cut < len(rows) for cut in found)
-    every = every_cut(needed, len(rows), parts)
+    every = [*every_cut(range(1, len(rows)), needed, len(rows), parts)]
     assert tuple(found) in every
     limit = min(slowest(times, leads, cuts) for cuts in every) * SLACK + 1e-6
     assert slowest(times, leads, found) <= limit
@@ -125,7 +116,7 @@ def test_parts_have_room(count: int, data: st.DataObject) -> None:
         return all(sum(rooms[k][ends[k] : ends[k + 1]]) <= 1 + 1e-9 for k in range(parts))
 
     found = cut_within([times] * parts, [0] * count, rooms, needed)
-    every = [*filter(has_room, every_cut(needed, count, parts))]
+    every = [*filter(has_room, every_cut(range(1, count), needed, count, parts))]
     assert (found is None) == (not every)
     if found is not None:
         least = min(slowest(times, [0.0] * count, cuts) for cuts in every)

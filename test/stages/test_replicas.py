@@ -20,21 +20,6 @@ from tensoropt.compiler.search.frontier.points import overfull_of, stages_of
 from tensoropt.compiler.search.frontier.search import FrontierResult
 from tensoropt.runtime.support.errors import UserError
 
-GROUPS = ("fast", 3.0), ("slow", 1.0)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("replicas")
-    for name, speed in GROUPS:
-        described(folder, name, speed)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def both(folder: Path) -> str:
-    return f"{folder}/fast.toml:2,{folder}/slow.toml:2"
-
 
 @pytest.fixture(scope="module")
 def model(folder: Path) -> to.Model:
@@ -121,14 +106,17 @@ def test_each_replica_has_the_memory_of_its_device(
     model: to.Model, folder: Path, found: to.Frontier
 ) -> None:
     need = min(point.process_bytes for point in found if point.replicas)
-    tiny = described(folder, "tiny", 1.0, 0.9 * need)
-    groups = f"{folder}/fast.toml:2,{tiny}:2"
     asked = {"train": training(recompute="none"), "stages": 1, "epsilon": 1.0}
-    own = [point for point in model.frontier(groups, **asked) if point.replicas]  # type: ignore[arg-type]
-    for point in own:
-        over = overfull_of(point.found)
-        assert over is not None
-        assert over.device == "tiny"
+
+    def on_replicas(name: str, capacity_bytes: float) -> list[to.Point]:
+        groups = f"{folder}/fast.toml:2,{described(folder, name, 1.0, capacity_bytes)}:2"
+        return [point for point in model.frontier(groups, **asked) if point.replicas]  # type: ignore[arg-type]
+
+    assert not on_replicas("small", 0.9 * need)
+    above = [overfull_of(point.found) for point in on_replicas("tiny", 0.05 * need)]
+    assert above
+    assert {over.device for over in above if over is not None} == {"tiny"}
+    assert None not in above
 
 
 def test_running_statistics_stay_on_one_mesh(folder: Path) -> None:

@@ -28,19 +28,6 @@ BATCHES = 8
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("unlike")
-    described(folder, "fast", 3.0)
-    described(folder, "slow", 1.0)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def both(folder: Path) -> str:
-    return f"{folder}/fast.toml:2,{folder}/slow.toml:2"
-
-
-@pytest.fixture(scope="module")
 def model(folder: Path) -> to.Model:
     gpt = Gpt(layers=8, width=64, heads=4, vocabulary=96, sequence=16, batch=2, dtype="float32")
     return to.load(gpt.build("gpt").save(folder))

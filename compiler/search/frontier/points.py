@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -100,6 +100,16 @@ class Overfull:
     need_bytes: int
     capacity_bytes: int
 
+    @property
+    def excess_bytes(self) -> int:
+        return self.need_bytes - self.capacity_bytes
+
+    @classmethod
+    def most(cls, every: Iterable[Overfull | None]) -> Overfull | None:
+        """Return the process that is furthest above the memory of its device, if any is."""
+        found = (own for own in every if own is not None)
+        return max(found, key=lambda own: own.excess_bytes, default=None)
+
 
 class ReplicaRow(NamedTuple):
     """A replica: its device, the micro-batches and samples that it takes, and their time.
@@ -161,8 +171,9 @@ def split_name(point: Point) -> str:
 
 def split_words(stages: int, mesh: tuple[int, ...], replicas: int = 0) -> str:
     """Return the mesh of each stage or replica, with their number if there are several."""
-    several = f"{stages} stages of " if stages > 1 else f"{replicas} replicas of "
-    return several * (stages > 1 or replicas > 0) + mesh_name(mesh)
+    if stages > 1:
+        return f"{stages} stages of {mesh_name(mesh)}"
+    return f"{replicas} replicas of {mesh_name(mesh)}" if replicas else mesh_name(mesh)
 
 
 _P = TypeVar("_P", bound=Point)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -74,6 +74,11 @@ class FrontierPoint:
     cost: ProgramCost
     strategies: Mapping[int, Strategy] = field(repr=False)
     tables: MeshTables = field(repr=False, compare=False)
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """Its fields, for points of other programs with its strategies."""
+        return {own.name: getattr(self, own.name) for own in fields(FrontierPoint)}
 
     @property
     def time_s(self) -> float:
