@@ -236,9 +236,10 @@ class Coordinator:
             )
 
     def _keep(self, snapshot: Snapshot, parts: Parts | None) -> None:
-        self._job.book.keep(snapshot, parts)
+        is_kept = self._job.book.keep(snapshot, parts)
         if not snapshot.generation.is_over:
-            snapshot.generation.send_all({"kind": "settled", "step": snapshot.parts.step})
+            settled = {"kind": "settled", "step": snapshot.parts.step, "is_kept": is_kept}
+            snapshot.generation.send_all(settled)
 
     def _on_phase(self, generation: Generation, rank: Rank, message: Message) -> None:
         rank.phase = message["phase"]

@@ -6,6 +6,7 @@ import statistics
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -120,10 +121,10 @@ class Generation:
         ranks = [rank for _, rank in sorted(self.ranks.items())]
         return Parts(str(self.plan.path), tuple(rank.part for rank in ranks))
 
-    def snapshot(self, slot: int, step: int) -> Parts:
-        """Return the parts of the ranks' snapshot in a slot, taken after ``step``."""
+    def snapshot(self, slots: Sequence[int], step: int) -> Parts:
+        """Return the parts of the snapshot in each rank's slot, taken after ``step``."""
         ranks = [rank for _, rank in sorted(self.ranks.items())]
-        parts = tuple(rank.snapshots[slot] for rank in ranks)
+        parts = tuple(rank.snapshots[slot] for rank, slot in zip(ranks, slots, strict=True))
         return Parts(str(self.plan.path), parts, step=step)
 
     def moved_by(self) -> Way:

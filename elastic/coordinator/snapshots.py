@@ -23,7 +23,7 @@ class Snapshot:
 
 @dataclass
 class SnapshotBook:
-    """Tracks the step that each rank has written to each slot.
+    """Tracks the last snapshot of each rank: its slot and step.
 
     A snapshot is complete when every rank of its generation has written it. It becomes the newest
     once it is spread over nodes; until then the previous one, possibly of an earlier generation, is
@@ -32,7 +32,7 @@ class SnapshotBook:
 
     engine: Engine
     newest: Snapshot | None = None
-    _written: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict)
+    _written: dict[int, dict[int, tuple[int, int]]] = field(default_factory=dict)
     _spreading: list[Generation] = field(default_factory=list)
 
     @property
@@ -47,19 +47,25 @@ class SnapshotBook:
 
         The caller spreads that snapshot and then passes it to `keep`.
         """
-        steps, step = self._written.setdefault((generation.number, slot), {}), int(progress["step"])
-        steps[rank] = step
-        if len(steps) < generation.plan.devices or len(set(steps.values())) > 1:
+        written, step = self._written.setdefault(generation.number, {}), int(progress["step"])
+        written[rank] = slot, step
+        steps = {step for _, step in written.values()}
+        if len(written) < generation.plan.devices or len(steps) > 1:
             return None
         self._spreading.append(generation)
-        return Snapshot(generation, progress, generation.snapshot(slot, step))
+        slots = [slot for _, (slot, _) in sorted(written.items())]
+        return Snapshot(generation, progress, generation.snapshot(slots, step))
 
-    def keep(self, snapshot: Snapshot, parts: Parts | None) -> None:
-        """Make a snapshot the newest after spreading; ``parts`` is None if spreading failed."""
+    def keep(self, snapshot: Snapshot, parts: Parts | None) -> bool:
+        """Make a snapshot the newest after spreading; ``parts`` is None if spreading failed.
+
+        Returns whether it became the newest.
+        """
         generation, before = snapshot.generation, self.newest
         self._spreading.remove(generation)
         step = snapshot.progress["step"]
-        if parts is None or (before is not None and before.progress["step"] > step):
+        is_kept = parts is not None and (before is None or before.progress["step"] <= step)
+        if parts is None or not is_kept:
             self._drop_copies(parts)
         else:
             self.newest = replace(snapshot, parts=parts)
@@ -68,6 +74,7 @@ class SnapshotBook:
                 self.forget_unless_newest(before.generation)
         if generation.is_over:
             self.forget_unless_newest(generation)
+        return is_kept
 
     def _drop_copies(self, parts: Parts | None) -> None:
         if parts is not None:

@@ -30,7 +30,7 @@ class Channel:
         self._connection: Connection | None = None
         self._lost_at: float | None = time.monotonic()
         self.ask = NOTHING
-        self._settled = 0
+        self._settled, self._is_kept = 0, True
         self._settling = threading.Condition()
 
     def open(self) -> None:
@@ -49,12 +49,16 @@ class Channel:
                 with suppress(OSError):  # the listening thread notices the loss
                     send(self._connection, {"kind": kind, **facts})
 
-    def wait_until_settled(self, step: int, seconds: float) -> None:
-        """Wait until the coordinator has settled the snapshot of ``step``, or is lost."""
+    def wait_until_settled(self, step: int, seconds: float) -> bool:
+        """Wait until the coordinator has settled the snapshot of ``step``, or is lost.
+
+        Returns False if the coordinator has discarded that snapshot, and needs the one before it.
+        """
         with self._settling:
             self._settling.wait_for(
                 lambda: self._settled >= step or self._connection is None, seconds
             )
+            return self._settled != step or self._is_kept
 
     def next(self, seconds: float) -> Message | None:
         """Wait for the next order without spinning; None if none arrives within ``seconds``."""
@@ -73,14 +77,15 @@ class Channel:
                 self._receive_from(connection)
             with self._sending:
                 self._connection = None
-            self._settle(0)
+            self._settle(0, is_kept=True)
             if self._lost_at is None:
                 self._lost_at = time.monotonic()
             time.sleep(_AGAIN_S)
 
-    def _settle(self, step: int) -> None:
+    def _settle(self, step: int, *, is_kept: bool) -> None:
         with self._settling:
-            self._settled = max(self._settled, step)
+            if step >= self._settled:
+                self._settled, self._is_kept = step, is_kept
             self._settling.notify_all()
 
     def _receive_from(self, connection: Connection) -> None:
@@ -89,6 +94,6 @@ class Channel:
             if order["kind"] == "ask":
                 self.ask = max(self.ask, int(order["what"]))
             elif order["kind"] == "settled":
-                self._settle(int(order["step"]))
+                self._settle(int(order["step"]), is_kept=bool(order["is_kept"]))
             else:
                 self._orders.put(order)

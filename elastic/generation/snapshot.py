@@ -20,7 +20,8 @@ _PATIENCE_S = 10.0  # then train on without the coordinator's confirmation
 
 
 class Snapshots:
-    """Two blocks that are written in turn; ``latest`` is the last whole snapshot, for `hello`.
+    """Two blocks, written in turn unless the coordinator discards the snapshot in one of them;
+    ``latest`` is the last whole snapshot, for `hello`.
 
     `begin` is called between steps, and `finish` before parameters change. In between, the next
     step computes its gradients; it changes no tensor that is still to be copied.
@@ -33,7 +34,7 @@ class Snapshots:
         self._copies = [arrays_in(arena.memory, held.plan, held.rank) for arena in self.arenas]
         self._early = [s.name for s in held.own if not s.graph.startswith(UPDATE)]
         self._late = [s.name for s in held.own if s.graph.startswith(UPDATE)]
-        self._memory, self._channel, self._taken = memory, channel, 0
+        self._memory, self._channel, self._slot = memory, channel, 0
         self._pool = ThreadPoolExecutor(1)
         self._pending: tuple[Progress, Future[None]] | None = None
         self.latest: dict[str, Any] | None = None
@@ -42,13 +43,18 @@ class Snapshots:
         """Start to copy the state, as of ``progress``, over the second latest snapshot.
 
         That one is needed for recovery until the coordinator has settled the latest one, so wait
-        for that first, for at most `_PATIENCE_S`.
+        for that first, for at most `_PATIENCE_S`. It is still needed if the latest one could not be
+        copied to other nodes; then replace the latest one.
         """
         if self.latest is not None:
-            self._channel.wait_until_settled(self.latest["progress"]["step"], _PATIENCE_S)
-        self._stamps[self._taken % _SLOTS][0] = -1
-        self._copy(self._taken % _SLOTS, self._early)  # the next step changes these first
-        self._pending = progress, self._pool.submit(self._copy, self._taken % _SLOTS, self._late)
+            step = self.latest["progress"]["step"]
+            if self._channel.wait_until_settled(step, _PATIENCE_S):
+                self._slot = (self._slot + 1) % _SLOTS
+            else:
+                self.latest = None
+        self._stamps[self._slot][0] = -1
+        self._copy(self._slot, self._early)  # the next step changes these first
+        self._pending = progress, self._pool.submit(self._copy, self._slot, self._late)
 
     @property
     def is_pending(self) -> bool:
@@ -61,9 +67,9 @@ class Snapshots:
             return
         progress, copying = self._pending
         copying.result()
-        slot, self._pending, self._taken = self._taken % _SLOTS, None, self._taken + 1
-        self._stamps[slot][0] = progress.step
-        self.latest = {"slot": slot, "progress": asdict(progress)}
+        self._pending = None
+        self._stamps[self._slot][0] = progress.step
+        self.latest = {"slot": self._slot, "progress": asdict(progress)}
         self._channel.send("snapshot", **self.latest)
 
     def _copy(self, slot: int, names: list[str]) -> None:
