@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -100,8 +101,8 @@ class Device:
     the measurements.
 
     With ``groups`` of unlike devices, it describes a rank of a program without stages, in which all
-    ranks wait for the slowest: the slowest device, with the least memory. ``network`` then connects
-    the groups.
+    ranks wait for the slowest: the slowest device, with the least memory. ``network`` connects the
+    groups, which are on nodes of their own.
     """
 
     name: str
@@ -223,7 +224,8 @@ def load_device(given: str) -> Device:
     descriptions measured on different kinds of machine.
     """
     if names_groups(given):
-        return _grouped(given, _read_groups(given))
+        groups = _read_groups(given)
+        return _grouped(",".join(f"{own.device.name}:{own.count}" for own in groups), groups)
     first, *others = given.split(",")
     device = _loaded(first)
     for name in others:
@@ -262,6 +264,10 @@ def _grouped(name: str, groups: Sequence[Group], between: Link | None = None) ->
         slowest,
         name=name,
         memory_capacity_bytes=min(known, default=None),
+        # Blocks of this many consecutive ranks are on one node, which has devices of one group.
+        devices_per_node=math.gcd(
+            *(own.count for own in groups), *(own.devices_per_node for own in every)
+        ),
         network=between or _slowest([own.network for own in every]),
         groups=tuple(groups),
     )

@@ -94,6 +94,24 @@ def test_minor_axes_stay_within_a_node(
         assert is_inside == all(len({rank // 4 for rank in group}) == 1 for group in groups)
 
 
+@pytest.mark.parametrize(
+    ("groups", "mesh", "inside"),
+    [
+        ("a100:4,v100:4", (8,), (False,)),
+        ("a100:4,v100:4", (2, 4), (False, True)),
+        ("a100:6,v100:2", (2, 4), (False, False)),
+        ("a100:6,v100:2", (4, 2), (False, True)),
+        ("a100:16,v100:8", (3, 8), (False, True)),
+    ],
+)
+def test_groups_are_on_nodes_of_their_own(
+    groups: str, mesh: tuple[int, ...], inside: tuple[bool, ...]
+) -> None:
+    device = load_device(groups)
+    links = device.axis_links(Mesh(mesh))
+    assert tuple(link == device.intra_node for link in links) == inside
+
+
 def test_unknown_name() -> None:
     expected = (
         "--device: expected one of a100, b200, b300, cpu, gb200, gtx1080ti, h100, h200, l40s, "
