@@ -13,9 +13,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from tensoropt.compiler.cost.communication import collective_time_s
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.planning.request import Request
-from tensoropt.compiler.program.graph import Argument, Graph, Node, Op, Result
+from tensoropt.compiler.program.graph import Argument, Graph, Node, Op, Result, Value
 from tensoropt.compiler.reshard.replicas import SumOverReplicas
 from tensoropt.compiler.search.frontier.points import (
     Overfull,
@@ -37,6 +38,7 @@ __all__ = [
     "can_replicate",
     "check_batches",
     "joins_batches",
+    "least_sums_s",
     "replicated",
     "shares",
 ]
@@ -227,18 +229,38 @@ def replicated(
 def _sums_s(point: FrontierPoint, replicas: int, between: Device) -> float:
     """Return the time to add up each gradient over the replicas; fusing some may save latency."""
     sums = SumOverReplicas(replicas, point.tables.resharder, between)
-    return sum(sums.time_s(info, layout) for info, layout in _gradients(point))
-
-
-def _gradients(point: FrontierPoint) -> Iterator[tuple[TensorInfo, Layout]]:
-    """Yield each gradient, in the layout in which the update reads it."""
     graph = point.tables.graph
+    return sum(
+        sums.time_s(info, _read_by_update(point, value)) for value, info in _gradients(graph)
+    )
+
+
+def _gradients(graph: Graph) -> Iterator[tuple[Value, TensorInfo]]:
+    """Yield each gradient that stays until the update."""
     for node in graph.nodes:
         if isinstance(node, Op) and node.held:
             value = graph.values[node.results[0]]
-            reader, operand = next((n, o) for n, o in value.uses if graph.updates(graph.nodes[n]))
             assert value.info is not None, "gradients are ranked tensors"
-            yield value.info, point.strategies[reader].operands[operand]
+            yield value, value.info
+
+
+def _read_by_update(point: FrontierPoint, value: Value) -> Layout:
+    """Return the layout in which the update reads a gradient."""
+    graph = point.tables.graph
+    reader, operand = next((n, o) for n, o in value.uses if graph.updates(graph.nodes[n]))
+    return point.strategies[reader].operands[operand]
+
+
+def least_sums_s(graph: Graph, ranks: int, replicas: int, between: Device) -> float:
+    """Return the least time to add up the gradients over ``replicas`` of ``ranks`` each.
+
+    In any layout, some rank has at least its equal part of each gradient.
+    """
+    mesh = Mesh((replicas,))
+    return sum(
+        collective_time_s("all_reduce", info.memory_bytes / ranks, (0,), mesh, between)
+        for _, info in _gradients(graph)
+    )
 
 
 @dataclass(frozen=True)
@@ -247,13 +269,15 @@ class ReplicasBound:
 
     ``counts`` has the number of replicas on each. A search is about ``searched`` micro-batches and
     the update. No replica runs these in less than the bound of the search, and some of them in less
-    than their part of it. The sums of gradients, and most of the update, are left out.
+    than their part of it. Then the sums of gradients take at least ``sums_s``. Most of the update
+    is left out.
     """
 
     found: Sequence[FrontierResult]
     counts: Sequence[int]
     micro_batches: int
     searched: int
+    sums_s: float = 0.0
 
     @property
     def least_s(self) -> float:
@@ -264,7 +288,7 @@ class ReplicasBound:
         least = [_least_s(own) / self.searched for own in self.found]
         times = [s for s, count in zip(least, self.counts, strict=True) for _ in range(count)]
         pairs = zip(shares(times, self.micro_batches), times, strict=True)
-        return max(count * own for count, own in pairs)
+        return max(count * own for count, own in pairs) + self.sums_s
 
 
 def _least_s(found: FrontierResult) -> float:

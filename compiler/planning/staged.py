@@ -22,6 +22,7 @@ from tensoropt.compiler.planning.replicas import (
     ReplicasBound,
     can_replicate,
     joins_batches,
+    least_sums_s,
     replicated,
 )
 from tensoropt.compiler.planning.request import AUTO, THROUGHPUT, Request
@@ -256,7 +257,16 @@ class _Searched:
             found = [of_device[own.name] for own in self.request.groups if own.name in of_device]
             if len(found) == len(self.request.groups):  # else Ctrl-C ended the searches
                 taken = self.request.batches or batches
-                yield ReplicasBound(found, self.spread.counts(replicas), taken, batches)
+                counts = self.spread.counts(replicas)
+                yield ReplicasBound(found, counts, taken, batches, self._sums_s(found, replicas))
+
+    def _sums_s(self, found: Sequence[FrontierResult], replicas: int) -> float:
+        """Return the least time of the sums over replicas; searches without points bound none."""
+        graphs = [own.points[0].tables.graph for own in found if own.points]
+        if len(graphs) < len(found) or not graphs[0].trains:
+            return 0.0
+        ranks = self.request.devices // replicas
+        return least_sums_s(graphs[0], ranks, replicas, self.spread.between)
 
 
 @dataclass(frozen=True)
