@@ -26,7 +26,7 @@ from tensoropt.compiler.exporter.plan.describe import End, check_ends, ends_of
 from tensoropt.compiler.importer.dimensions import open_dims
 from tensoropt.compiler.pipeline.driver import compile_plan, is_text, loaded
 from tensoropt.compiler.pipeline.family import check_family_replaceable
-from tensoropt.compiler.pipeline.phases import PHASES, Compilation
+from tensoropt.compiler.pipeline.phases import PHASES, Compilation, freeze_tables
 from tensoropt.compiler.report.decoders import decoder_notes
 from tensoropt.compiler.report.notes import missing_files, open_sizes, open_turns
 from tensoropt.compiler.report.training import batch_notes, training_notes
@@ -34,15 +34,8 @@ from tensoropt.compiler.shapes.caches import open_heads
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.options import Interface
 from tensoropt.compiler.training.alternatives import unite_steps
-from tensoropt.compiler.training.cut import argument_names, copy_of
+from tensoropt.compiler.training.cut import copy_of
 from tensoropt.compiler.training.micro_batches import are_several, numbers_of
-from tensoropt.compiler.training.spec import (
-    check_patterns,
-    check_rows,
-    parse_patterns,
-    pattern_of,
-)
-from tensoropt.compiler.training.tables import frozen_tables, rows_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt.keys import TRAINING
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
@@ -397,12 +390,7 @@ class Model:
         module = self._prepared(compilation, say)
         notes = [*_notes(module), *decoder_notes(module, source.weights)]
         if step is not None and not open_dims(module):
-            frozen, trained = parse_patterns(step.freeze), parse_patterns(step.unfreeze)
-            check_patterns("--freeze", frozen, argument_names(module))
-            check_rows(step.spec.freeze_rows, rows_of(module))
-            tables = frozen_tables(module, frozen, trained)
-            patterns = [step.freeze, *map(pattern_of, tables)]
-            step = replace(step, freeze=",".join(filter(None, patterns)))
+            step, tables = freeze_tables(step, module)
             compilation = replace(compilation, step=step)
             module, notes = _trained(module, compilation, say, tables)
         compilation.advance(module, "rules", say)

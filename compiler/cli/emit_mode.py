@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from tensoropt.compiler.cli.output import write_text
 from tensoropt.compiler.cli.planning_flags import read_request, read_step
 from tensoropt.compiler.cli.tracing import tracing
 from tensoropt.compiler.pipeline.driver import load, loaded
-from tensoropt.compiler.pipeline.phases import Compilation
+from tensoropt.compiler.pipeline.phases import Compilation, freeze_tables, phases_after
 from tensoropt.compiler.pipeline.text import placed_error
 from tensoropt.compiler.report.notes import missing_files
 from tensoropt.compiler.support.choices import check_known
@@ -61,6 +62,10 @@ def run_emit(args: argparse.Namespace) -> int:
                     request, SearchReport(say, begun_s())
                 )
             compilation = Compilation(args.train, step or BuildTrainingStepPass(), **options)
+            if args.train and "train" in phases_after(passed_phase(module), args.emit):
+                compilation.advance(module, "prepare", say)
+                step, _ = freeze_tables(compilation.step, module)
+                compilation = replace(compilation, step=step)
             compilation.advance(module, args.emit, say)
     except PassError as error:
         raise placed_error(path, text, error) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TextIO
 
 from tensoropt.compiler.exporter.rank import RUNTIME
@@ -17,7 +17,7 @@ from tensoropt.passes.build_training_step import BuildTrainingStepPass
 from tensoropt.passes.pipeline import Pipeline, parse_pipeline, passed_phase, set_passed_phase
 from tensoropt.passes.search_strategies import SearchStrategiesPass
 
-__all__ = ["PHASES", "TRAINING_PHASES", "Compilation", "phases_after"]
+__all__ = ["PHASES", "TRAINING_PHASES", "Compilation", "freeze_tables", "phases_after"]
 
 PHASES: Mapping[str, str] = {
     "import": "",
@@ -105,6 +105,24 @@ class Compilation:
         if PLACES.on(module.operation.attributes):
             return [own for own in passes if own.name not in _WHOLE_STEP]
         return passes
+
+
+def freeze_tables(
+    step: BuildTrainingStepPass, module: ir.Module
+) -> tuple[BuildTrainingStepPass, list[str]]:
+    """Return ``step`` with the tables and masks of a prepared ``module`` frozen, and their names.
+
+    Raises `UserError` for patterns and rows that match nothing.
+    """
+    from tensoropt.compiler.training import spec, tables
+    from tensoropt.compiler.training.cut import argument_names
+
+    frozen, trained = spec.parse_patterns(step.freeze), spec.parse_patterns(step.unfreeze)
+    spec.check_patterns("--freeze", frozen, argument_names(module))
+    spec.check_rows(step.spec.freeze_rows, tables.rows_of(module))
+    found = tables.frozen_tables(module, frozen, trained)
+    patterns = [step.freeze, *map(spec.pattern_of, found)]
+    return replace(step, freeze=",".join(filter(None, patterns))), found
 
 
 def phases_after(passed: str, last: str = "partition") -> Sequence[str]:

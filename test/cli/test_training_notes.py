@@ -78,6 +78,14 @@ def test_a_table_is_trained_if_asked_for(noted) -> None:
     assert len(noted(nodes, {"cos": [8, 16]}, "--freeze", "cos")) == 1
 
 
+def test_text_trains_no_tables_either(noted, opt, tmp_path: Path) -> None:
+    nodes = [helper.make_node("Mul", ["x", "cos"], ["z"])]
+    noted(nodes, {"cos": [8, 16]})
+    for flags, count in (((), 4), (("--unfreeze", "cos"), 5)):
+        text = opt(tmp_path / "model.onnx", *FLAGS, *flags, "--emit", "search").out
+        assert text.count('topt.state = "parameter"') == count
+
+
 def test_only_tables_are_unfrozen(deep: Path, refused) -> None:
     message = refused(deep, *FLAGS, "--unfreeze", "w1")
     assert message == "--unfreeze: 'w1' matches no table or mask"
