@@ -77,7 +77,8 @@ class Channel:
                 self._receive_from(connection)
             with self._sending:
                 self._connection = None
-            self._settle(0, is_kept=True)
+            with self._settling:
+                self._settling.notify_all()
             if self._lost_at is None:
                 self._lost_at = time.monotonic()
             time.sleep(_AGAIN_S)
