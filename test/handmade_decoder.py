@@ -9,8 +9,8 @@ CONTEXT = 64
 
 
 class _Graph:
-    def __init__(self, seed):
-        self.nodes, self.weights = [], []
+    def __init__(self, seed, dtype):
+        self.nodes, self.weights, self.dtype = [], [], dtype
         self.random = np.random.default_rng(seed)
 
     def op(self, kind, *inputs, outputs=1, **attributes):
@@ -26,7 +26,7 @@ class _Graph:
         return self._stored(np.array(value, dtype))
 
     def weight(self, *shape):
-        return self._stored(self.random.normal(0, shape[0] ** -0.5, shape).astype(np.float32))
+        return self._stored(self.random.normal(0, shape[0] ** -0.5, shape).astype(self.dtype))
 
     def _stored(self, array):
         name = f"w{len(self.weights)}"
@@ -45,12 +45,13 @@ def write_decoder(
     by_cache=False,
     seed=0,
     vocabulary=VOCABULARY,
+    dtype=np.float32,
 ):
     """Write a decoder of ``heads`` of ``size``; ``in_place``: by GroupQueryAttention.
 
     ``by_cache``: it counts the tokens of a sequence by the size of its cache, and has no mask.
     """
-    g, width, ends = _Graph(seed), heads * size, []
+    g, width, ends = _Graph(seed, dtype), heads * size, []
     x = g.op("Gather", g.weight(vocabulary, width), "input_ids")
     if in_place:
         mask = _cache_lengths(g) if by_cache else _lengths(g)
@@ -106,7 +107,7 @@ def _mask(g):
     seen = g.op("LessOrEqual", keys, g.op("Unsqueeze", rows, g.ints(1)))
     there = g.op("Cast", "attention_mask", to=TensorProto.BOOL)
     both = g.op("And", seen, g.op("Unsqueeze", there, g.ints(1, 2)))
-    return g.op("Where", both, g.scalar(0, np.float32), g.scalar(-1e9, np.float32))
+    return g.op("Where", both, g.scalar(0, g.dtype), g.scalar(-6e4, g.dtype))
 
 
 def _attention(g, q, k, v, past, present, mask, heads, size):
@@ -125,15 +126,16 @@ def _attention(g, q, k, v, past, present, mask, heads, size):
 def _save(path, g, ends, sizes, *, positions, mask):
     shared, size, vocabulary = sizes
     ids = ["input_ids", "position_ids"] if positions else ["input_ids"]
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(g.dtype))
     value = helper.make_tensor_value_info
     given = [value(name, TensorProto.INT64, ["batch", "sequence"]) for name in ids]
     if mask:
         given.append(value("attention_mask", TensorProto.INT64, ["batch", "total"]))
     cache = ["batch", shared, "past", size]
-    given += [value(past, TensorProto.FLOAT, cache) for past, _ in ends]
+    given += [value(past, kind, cache) for past, _ in ends]
     grown = ["batch", shared, "total", size]
-    made = [value("logits", TensorProto.FLOAT, ["batch", "sequence", vocabulary])]
-    made += [value(present, TensorProto.FLOAT, grown) for _, present in ends]
+    made = [value("logits", kind, ["batch", "sequence", vocabulary])]
+    made += [value(present, kind, grown) for _, present in ends]
     graph = helper.make_graph(g.nodes, "decoder", given, made, g.weights)
     opsets = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
@@ -167,7 +169,8 @@ def scorer(path):
                 feeds[tensor.name] = np.arange(len(tokens))[None]
             elif tensor.name.startswith("past"):
                 _, shared, _, size = tensor.shape
-                dtype = np.int8 if tensor.type == "tensor(int8)" else np.float32
+                types = {"tensor(int8)": np.int8, "tensor(float16)": np.float16}
+                dtype = types.get(tensor.type, np.float32)
                 feeds[tensor.name] = np.zeros((1, shared, 0, size), dtype)
         return session.run(["logits"], feeds)[0][0]
 

@@ -12,7 +12,7 @@ from typing import Any
 from tensoropt.runtime.device import cudart
 from tensoropt.runtime.device.strided import Strided
 
-__all__ = ["DeviceBlock", "Opened", "Pinned", "Stream"]
+__all__ = ["DeviceBlock", "Opened", "Pinned", "Stream", "start_copy"]
 
 _HANDLE = 64  # bytes of cudaIpcMemHandle_t
 _LAZY_PEERS = 1  # cudaIpcMemLazyEnablePeerAccess: the block may belong to another device
@@ -108,23 +108,11 @@ class Stream:
     def copy(self, to: int, source: int, size: int) -> None:
         """Start a copy of ``size`` bytes between two addresses, of the host or of devices."""
         if size:
-            addresses = ctypes.c_void_p(to), ctypes.c_void_p(source)
-            self._call("cudaMemcpyAsync", *addresses, ctypes.c_size_t(size), cudart.DEFAULT)
+            self.copy_box(to, source, Strided(0, 0, size))
 
     def copy_box(self, to: int, source: int, box: Strided) -> None:
         """Start a copy of a box; its offsets count from the two addresses."""
-        to, source = to + box.to, source + box.source
-        if box.slices > 1:
-            self._call("cudaMemcpy3DAsync", ctypes.byref(_parameters(to, source, box)))
-        elif box.rows > 1:
-            ours, theirs = (
-                (ctypes.c_void_p(address), ctypes.c_size_t(pitch))
-                for address, pitch in zip((to, source), box.pitch, strict=True)
-            )
-            extent = ctypes.c_size_t(box.width), ctypes.c_size_t(box.rows)
-            self._call("cudaMemcpy2DAsync", *ours, *theirs, *extent, cudart.DEFAULT)
-        else:
-            self.copy(to, source, box.width)
+        start_copy(to, source, box, self._handle)
 
     def wait(self) -> None:
         """Wait for all copies that were started. Raises `UserError` if one failed."""
@@ -135,6 +123,24 @@ class Stream:
 
     def _call(self, name: str, *arguments: Any) -> None:
         cudart.call(name, *arguments, self._handle)
+
+
+def start_copy(to: int, source: int, box: Strided, stream: ctypes.c_void_p | None = None) -> None:
+    """Start a copy of a box between two addresses; without a stream, `cudart.wait` waits for it."""
+    to, source = to + box.to, source + box.source
+    if box.slices > 1:
+        cudart.call("cudaMemcpy3DAsync", ctypes.byref(_parameters(to, source, box)), stream)
+        return
+    ours, theirs = (ctypes.c_void_p(address) for address in (to, source))
+    width = ctypes.c_size_t(box.width)
+    if box.rows > 1:
+        pitches = (ctypes.c_size_t(pitch) for pitch in box.pitch)
+        rows = ctypes.c_size_t(box.rows)
+        sides = zip((ours, theirs), pitches, strict=True)
+        places = [word for side in sides for word in side]
+        cudart.call("cudaMemcpy2DAsync", *places, width, rows, cudart.DEFAULT, stream)
+    else:
+        cudart.call("cudaMemcpyAsync", ours, theirs, width, cudart.DEFAULT, stream)
 
 
 def _parameters(to: int, source: int, box: Strided) -> _Box:

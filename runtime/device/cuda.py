@@ -160,9 +160,9 @@ class CudaProvider(Provider):
     def _no_memory(self, size: int, error: Exception) -> UserError:
         return UserError(f"GPU {shown_as(self.number)}: no {size} bytes: {one_line(error)}")
 
-    def fetch(self, value: OrtValue) -> Array:
+    def view(self, value: OrtValue) -> DeviceArray:
         dtype, place = dtype_of_code(value.element_type()), (self.device, self.number)
-        return DeviceArray(value.data_ptr(), value.shape(), dtype, value, place).get()
+        return DeviceArray(value.data_ptr(), value.shape(), dtype, value, place)
 
 
 class StandInProvider(CudaProvider):

@@ -20,6 +20,7 @@ __all__ = [
     "load_library",
     "use_device",
     "uuid",
+    "wait",
 ]
 
 NAMES = ("libcudart.so.13", "libcudart.so.12")
@@ -50,14 +51,14 @@ def copy(to: int, source: int, size: int) -> None:
     if size:
         addresses = ctypes.c_void_p(to), ctypes.c_void_p(source)
         call("cudaMemcpyAsync", *addresses, ctypes.c_size_t(size), DEFAULT, _LEGACY)
-        _wait()
+        wait()
 
 
 def clear(to: int, size: int) -> None:
     """Set ``size`` bytes at a device's address to zero, and wait."""
     if size:
         call("cudaMemsetAsync", ctypes.c_void_p(to), 0, ctypes.c_size_t(size), _LEGACY)
-        _wait()
+        wait()
 
 
 @contextmanager
@@ -68,13 +69,14 @@ def defer_waits() -> Iterator[None]:
         yield
     finally:
         _later.pop()
-    _wait()
+    wait()
 
 
 _later: list[bool] = []
 
 
-def _wait() -> None:
+def wait() -> None:
+    """Wait for the copies that were started, unless `defer_waits` does it later."""
     if not _later:
         call("cudaStreamSynchronize", _LEGACY)
 

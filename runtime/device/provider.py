@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from tensoropt.runtime.device import cudart
+from tensoropt.runtime.device.blocks import start_copy
 from tensoropt.runtime.device.host_memory import exact_blocks, share_arena
 from tensoropt.runtime.device.memory import PeakMemory
+from tensoropt.runtime.device.strided import Part, strided_copies
 from tensoropt.runtime.support.arena import CACHE_LINE_BYTES
 from tensoropt.runtime.support.dtypes import ONNX_CODES, Array, dtype_of_code, name_of
 from tensoropt.runtime.support.errors import one_line
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CPU",
+    "Box",
     "CpuProvider",
     "DeviceArray",
     "HostArray",
@@ -35,6 +38,10 @@ __all__ = [
     "Provider",
     "host_value",
 ]
+
+
+Box = tuple[slice, ...]
+"""A box of an array: a slice per dimension, with a start and a stop."""
 
 
 class MemoryMeter(Protocol):
@@ -83,6 +90,10 @@ class PlacedArray(ABC):
         """Copy from an array of the same provider, shape and type."""
 
     @abstractmethod
+    def copy_box(self, to: Box, other: PlacedArray, source: Box) -> None:
+        """Copy box ``source`` of an array of the same provider and type to box ``to``."""
+
+    @abstractmethod
     def zero(self) -> None:
         """Set every element to zero."""
 
@@ -117,6 +128,9 @@ class HostArray(PlacedArray):
 
     def copy(self, other: PlacedArray) -> None:
         np.copyto(self._array, other.get())
+
+    def copy_box(self, to: Box, other: PlacedArray, source: Box) -> None:
+        self._array[to] = other.get()[source]
 
     def zero(self) -> None:
         self._array.fill(0)
@@ -169,6 +183,12 @@ class DeviceArray(PlacedArray):
 
     def copy(self, other: PlacedArray) -> None:
         cudart.copy(self.address, other.address, self.nbytes)
+
+    def copy_box(self, to: Box, other: PlacedArray, source: Box) -> None:
+        parts = Part.from_box(self.shape, to), Part.from_box(other.shape, source)
+        for one in strided_copies(*parts, self.dtype.itemsize):
+            start_copy(self.address, other.address, one)
+        cudart.wait()
 
     def zero(self) -> None:
         cudart.clear(self.address, self.nbytes)
@@ -255,8 +275,12 @@ class Provider(ABC):
         return array
 
     @abstractmethod
+    def view(self, value: OrtValue) -> PlacedArray:
+        """Return the array of an output, an OrtValue: on the CPU a copy, on a device itself."""
+
     def fetch(self, value: OrtValue) -> Array:
         """Return a copy of an output, an OrtValue, on the host."""
+        return self.view(value).get()
 
 
 class CpuProvider(Provider):
@@ -306,6 +330,9 @@ class CpuProvider(Provider):
         The pages of a large array take memory only once they are written.
         """
         return _aligned(np.zeros, shape, dtype)
+
+    def view(self, value: OrtValue) -> HostArray:
+        return HostArray(self.fetch(value))
 
     def fetch(self, value: OrtValue) -> Array:
         # The memory may belong to an input, which the output does not keep alive.

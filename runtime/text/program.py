@@ -11,7 +11,7 @@ import numpy as np
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.pool.job import REPLACED
 from tensoropt.runtime.pool.programs import Rank, Reply, Request
-from tensoropt.runtime.support.dtypes import Array, dtype_of
+from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.messages import Message
 from tensoropt.runtime.text.decoder import Padding
 from tensoropt.runtime.text.feeding import Part, feed, feed_packed, longest_part, share_step
@@ -20,7 +20,7 @@ from tensoropt.runtime.text.rows import Rows
 from tensoropt.runtime.text.sampling import Likely, Sampler, Sampling
 from tensoropt.runtime.text.scheduling import Choice, Schedule, Text
 from tensoropt.runtime.text.shared_memory import SharedScores, reshard
-from tensoropt.runtime.text.steps import Caches, Steps, open_steps
+from tensoropt.runtime.text.steps import SCORES_DTYPE, Caches, Steps, open_steps
 
 __all__ = ["LEAST_PREFIX", "REPORT_S", "Chosen", "Texts", "open_program"]
 
@@ -82,7 +82,7 @@ class Texts:
         self._slots = self._steps.decoder.slots(options["slots"])
         self._step_tokens: int | None = options["step_tokens"]
         self._speculate: int = options["speculate"]
-        row_bytes = int(decoder.scores.shape[2]) * dtype_of(decoder.scores.dtype).itemsize
+        row_bytes = int(decoder.scores.shape[2]) * SCORES_DTYPE.itemsize
         self._most_scored = min(_MOST_SCORED, max(1, _MOST_SCORES_BYTES // row_bytes))
         self._scores: SharedScores | None = None
         self._is_stopped = False
@@ -105,22 +105,31 @@ class Texts:
     def _answer(self, request: Request) -> Reply:
         self._change(request)
         self._flag, self._is_stopped = request.arrays["stop"], False
-        pending: list[Chosen] = []
-        reported_at = 0.0
+        self._pending: list[Chosen] = []
+        self._reported_at = 0.0
         self._proposed = self._accepted = 0
         while not (self._schedule.is_empty or self._is_stopped):
-            pending += self._admit() if self._steps.packs else self._read_prompts()
-            pending += self._continue_batch()
-            if time.monotonic() >= reported_at + REPORT_S:
-                request.tell(self._report(pending))
-                reported_at, pending = time.monotonic(), []
+            if self._steps.packs:
+                self._pending += self._admit()
+            else:
+                self._pending += self._read_prompts()
+                self._tell(request)  # a first token does not wait for the step of the batch
+            self._pending += self._continue_batch()
+            self._tell(request)
         if self._schedule.is_empty:
             self._rows.clear()
             self._steps.release()
-        return Reply(self._report(pending))
+        return Reply(self._report())
 
-    def _report(self, chosen: list[Chosen]) -> Message:
-        """Return a message of the chosen tokens, and of the proposed tokens since the last one."""
+    def _tell(self, request: Request) -> None:
+        """Send the chosen tokens to the caller, unless the last message was too recent."""
+        if time.monotonic() >= self._reported_at + REPORT_S:
+            request.tell(self._report())
+            self._reported_at = time.monotonic()
+
+    def _report(self) -> Message:
+        """Return a message of the tokens that were chosen and proposed since the last one."""
+        chosen, self._pending = self._pending, []
         proposed, self._proposed = self._proposed, 0
         accepted, self._accepted = self._accepted, 0
         return {"chosen": chosen, "proposed": proposed, "accepted": accepted}
@@ -244,8 +253,10 @@ class Texts:
             name, layout = cache.past.name, cache.past.layout
             own = read[name].past.layout
             if own != layout:
-                part = self._reading.part(read[name], caches)
-                found.placed[name] = self._steps.place(reshard(self._comm, part, own, layout))
+                part = self._reading.part(read[name], caches).get()
+                found.placed[name] = self._steps.provider.place(
+                    reshard(self._comm, part, own, layout)
+                )
             elif name in caches.made:
                 found.made[name] = caches.made[name]
             else:
@@ -301,11 +312,9 @@ class Texts:
         if self._scores is None or self._scores.most < rows * asked:
             most = max(self._steps.decoder.rows(count) for count in (1, self._slots))
             most = max(most * (1 + self._speculate), rows * asked)
-            self._scores = SharedScores(self._comm, most, width, dtype_of(scores.dtype))
-        part = steps.scores() if is_asked and steps.has_last else None
+            self._scores = SharedScores(self._comm, most, width, SCORES_DTYPE)
         where = scores.layout.bounds((rows, asked * scores.layout.pieces(1), width), rank)
-        if part is not None:
-            part = part[..., : where[2].stop - where[2].start]  # without padding
+        give = steps.give_scores if is_asked and steps.has_last else None
         stop = bool(self._flag[0])
-        whole, self._is_stopped = self._scores.gather(part, (where[0], where[2]), shape, stop=stop)
+        whole, self._is_stopped = self._scores.gather(give, (where[0], where[2]), shape, stop=stop)
         return whole

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from tensoropt.runtime.support.dtypes import Array
+from tensoropt.runtime.device.provider import CPU, Box, PlacedArray
 from tensoropt.runtime.text.decoder import Cache
 from tensoropt.runtime.text.scheduling import Text
 from tensoropt.runtime.text.shared_memory import gather
@@ -75,40 +73,45 @@ class Rows:
         """Return new caches, with tokens of the sources in the first rows."""
         found = Caches(rows)
         for cache in self._steps.caches:
-            part = self._move(cache, rows, room, sources)
-            found.placed[cache.past.name] = self._steps.place(part)
+            found.placed[cache.past.name] = self._move(cache, rows, room, sources)
         return found
 
-    def _move(self, cache: Cache, rows: int, room: int, sources: Sequence[_Source]) -> Array:
+    def _move(self, cache: Cache, rows: int, room: int, sources: Sequence[_Source]) -> PlacedArray:
         """Return this rank's part of a cache with the tokens of the sources.
 
         If rows or tokens are split between ranks, the whole cache is arranged in shared memory.
         """
         layout = cache.past.layout
         is_whole = layout.pieces(cache.row_dim) > 1 or layout.pieces(cache.dim) > 1
-        parts: dict[int, Array] = {}
+        parts: dict[int, PlacedArray] = {}
         for caches in (source.caches for source in sources):
             if id(caches) not in parts:
                 part = self._steps.part(cache, caches)
-                parts[id(caches)] = gather(self._mesh, part, layout) if is_whole else part
+                whole = CPU.place(gather(self._mesh, part.get(), layout)) if is_whole else part
+                parts[id(caches)] = whole
         size = room if cache.in_place else max(source.count for source in sources)
         shape = self._steps.shape(cache, rows, size)
+        provider = CPU if is_whole else self._steps.provider
         first = parts[id(sources[0].caches)]
-        target = np.zeros(shape if is_whole else layout.local_shape(shape), first.dtype)
-        for row, source in enumerate(sources):
-            part = parts[id(source.caches)]
-            old = _tokens(cache, source.row, source.read, source.count, part.shape[cache.dim])
-            target[_tokens(cache, row, source.count, source.count, size)] = part[old]
-        return layout.local_slice(target, self._mesh.rank) if is_whole else target
+        with provider.defer_waits():
+            target = provider.zeros(shape if is_whole else layout.local_shape(shape), first.dtype)
+            for row, source in enumerate(sources):
+                part = parts[id(source.caches)]
+                old = _tokens(cache, part.shape, source.row, source.read, source.count)
+                new = _tokens(cache, target.shape, row, source.count, source.count)
+                target.copy_box(new, part, old)
+        if not is_whole:
+            return target
+        return self._steps.provider.place(layout.local_slice(target.get(), self._mesh.rank))
 
 
-def _tokens(cache: Cache, row: int, read: int, count: int, size: int) -> tuple[slice | int, ...]:
-    """Return the index of the first ``count`` of ``read`` tokens of a row, in a cache of ``size``.
+def _tokens(cache: Cache, shape: tuple[int, ...], row: int, read: int, count: int) -> Box:
+    """Return the box of the first ``count`` of ``read`` tokens of a row, in a cache of ``shape``.
 
     Tokens come first in a cache that is updated in place, and last in one that grows.
     """
-    index: list[slice | int] = [slice(None)] * len(cache.past.shape)
-    index[cache.row_dim] = row
-    start = 0 if cache.in_place else size - read
-    index[cache.dim] = slice(start, start + count)
-    return tuple(index)
+    start = 0 if cache.in_place else shape[cache.dim] - read
+    box = [slice(0, size) for size in shape]
+    box[cache.row_dim] = slice(row, row + 1)
+    box[cache.dim] = slice(start, start + count)
+    return tuple(box)

@@ -177,31 +177,47 @@ class Sampler:
         return _likely(scores, token, self._how.prompt_logprobs)
 
     def _sample(self, scores: Floats) -> int:
-        scaled = scores.astype(np.float64, copy=False)
-        likely = np.exp((scaled - scaled.max()) / self._how.temperature)
+        likely = scores - scores.max()
+        with np.errstate(over="ignore"):
+            likely *= min(1 / self._how.temperature, np.finfo(likely.dtype).max)
+        np.exp(likely, out=likely)
         if self._how.min_p:
             likely[likely < self._how.min_p] = 0.0
-        tokens = self._candidates(likely)
-        ends = (likely if tokens is None else likely[tokens]).cumsum()
-        # Below the end: the last tokens may be impossible.
-        point = min(self._random.random() * ends[-1], np.nextafter(ends[-1], 0.0))
-        place = int(np.searchsorted(ends, point, side="right"))
-        return place if tokens is None else int(tokens[place])
+        tokens, share = self._candidates(likely), self._random.random()
+        if tokens is not None:
+            return int(tokens[_place(likely[tokens], share)])
+        # Only the block of the place is added up one by one.
+        starts = np.arange(0, len(likely), _BLOCK)
+        totals = np.add.reduceat(likely, starts, dtype=np.float64)
+        ends = totals.cumsum()
+        block = _place(totals, share)
+        start, before = int(starts[block]), ends[block] - totals[block]
+        within = (share * ends[-1] - before) / totals[block]
+        return start + _place(likely[start : start + _BLOCK], within)
 
     def _candidates(self, likely: Floats) -> Tokens | None:
         """Return the tokens to sample from, likeliest first; None for all."""
         top_k, top_p = self._how.top_k, self._how.top_p
         if top_k is not None:
             tokens = _likeliest(likely, top_k)
-            return tokens if top_p is None else _most(likely, tokens, top_p * likely[tokens].sum())
+            wanted = None if top_p is None else top_p * likely[tokens].sum(dtype=np.float64)
+            return tokens if wanted is None else _most(likely, tokens, wanted)
         if top_p is None or top_p >= 1:
             return None
-        wanted, count = top_p * likely.sum(), _FIRST
+        wanted, count = top_p * likely.sum(dtype=np.float64), _FIRST
         while True:  # few tokens have most of the probability: a sort of all is seldom needed
             tokens = _likeliest(likely, count)
-            if len(tokens) == len(likely) or likely[tokens].sum() >= wanted:
+            if len(tokens) == len(likely) or likely[tokens].sum(dtype=np.float64) >= wanted:
                 return _most(likely, tokens, wanted)
             count *= 8
+
+
+def _place(likely: Floats, share: float) -> int:
+    """Return the place in which a ``share`` of the total likelihood is reached."""
+    ends = likely.cumsum(dtype=np.float64)
+    # Below the end: the last places may be impossible.
+    point = min(max(share, 0.0) * ends[-1], np.nextafter(ends[-1], 0.0))
+    return int(np.searchsorted(ends, point, side="right"))
 
 
 def _likely(scores: Floats, token: int, count: int) -> Likely:
@@ -231,4 +247,4 @@ def _likeliest(likely: Floats, count: int) -> Tokens:
 
 def _most(likely: Floats, tokens: Tokens, wanted: float) -> Tokens:
     """Return the fewest ``tokens`` that reach a total of ``wanted``."""
-    return tokens[: int(np.searchsorted(likely[tokens].cumsum(), wanted)) + 1]
+    return tokens[: int(np.searchsorted(likely[tokens].cumsum(dtype=np.float64), wanted)) + 1]

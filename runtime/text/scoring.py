@@ -1,7 +1,9 @@
-"""Change of a decoder's graph so that a step scores only the tokens that are asked for.
+"""Changes of a decoder's graph: a step scores only the tokens that are asked for, in float32.
 
 A step returns the scores of all its tokens, but of a prompt only the last token is followed by a
 chosen one. With a large vocabulary the last product takes most of a prompt's time.
+
+numpy searches 128,256 scores for the largest one in 0.6 ms in float16, and in 5 us in float32.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from tensoropt.runtime.support.collectives import DOMAIN
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["SCORED", "constants_of", "score_asked"]
+__all__ = ["SCORED", "constants_of", "score_asked", "score_in_float32"]
 
 SCORED = "tensoropt.scored"
 """The added input, int64 [rows, asked, 1]: the places of the scored tokens in each row."""
@@ -59,6 +61,23 @@ def score_asked(model: onnx.ModelProto, scores: str) -> bool:
     kept = [value for value in graph.value_info if value.name not in made]
     del graph.value_info[:]
     graph.value_info.extend(kept)
+    return True
+
+
+def score_in_float32(model: onnx.ModelProto, scores: str) -> bool:
+    """Let ``model`` return output ``scores`` in float32; return False if nothing changes."""
+    from onnx import TensorProto, helper
+
+    graph = model.graph
+    output = next((value for value in graph.output if value.name == scores), None)
+    if output is None or output.type.tensor_type.elem_type == TensorProto.FLOAT:
+        return False
+    inner = f"{scores}.computed"
+    for node in graph.node:
+        for names in (node.input, node.output):
+            names[:] = [inner if name == scores else name for name in names]
+    graph.node.append(helper.make_node("Cast", [inner], [scores], inner, to=TensorProto.FLOAT))
+    output.type.tensor_type.elem_type = TensorProto.FLOAT
     return True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -35,18 +36,23 @@ class SharedScores:
         self._turns = [_Turn(raw[at : at + size], width, dtype) for at in (0, size)]
 
     def gather(
-        self, part: Array | None, where: tuple[slice, slice], shape: tuple[int, int], *, stop: bool
+        self,
+        give: Callable[[Array], None] | None,
+        where: tuple[slice, slice],
+        shape: tuple[int, int],
+        *,
+        stop: bool,
     ) -> tuple[Array, bool]:
         """Return the whole scores, valid until the next call, and the flag ``stop`` of rank 0.
 
-        ``shape`` is the number of rows, and of tokens in each. ``part`` is this rank's part, None
-        if it has none. ``where`` are the slices of rows and vocabulary of the part.
+        ``shape`` is the number of rows, and of tokens in each. ``give`` copies this rank's part to
+        its place; None if it has none. ``where`` are the slices of rows and vocabulary of the part.
         """
         turn = self._turns[0]
         self._turns.reverse()
         scores = turn.scores[: shape[0] * shape[1]].reshape(*shape, -1)
-        if part is not None:
-            scores[where[0], :, where[1]] = part
+        if give is not None:
+            give(scores[where[0], :, where[1]])
         if self._comm.rank == 0:
             turn.stop[0] = stop
         self._comm.Barrier()

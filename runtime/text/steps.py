@@ -13,20 +13,23 @@ from tensoropt.runtime.device.provider import PlacedArray, Provider
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.pool.programs import Rank
 from tensoropt.runtime.session.opening import open_session
-from tensoropt.runtime.session.session import Change, RankSession
+from tensoropt.runtime.session.session import RankSession
 from tensoropt.runtime.support.dtypes import Array, dtype_of
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.text.decoder import IDS, MASK, Cache, Decoder, decoder_of
 from tensoropt.runtime.text.feeding import Fed
 from tensoropt.runtime.text.packing import COUNTS, can_count, pack_tokens
-from tensoropt.runtime.text.scoring import SCORED, score_asked
+from tensoropt.runtime.text.scoring import SCORED, score_asked, score_in_float32
 
 if TYPE_CHECKING:
     import onnx
     from mpi4py import MPI
     from onnxruntime import OrtValue
 
-__all__ = ["Caches", "Steps", "open_steps"]
+__all__ = ["SCORES_DTYPE", "Caches", "Steps", "open_steps"]
+
+SCORES_DTYPE: np.dtype[np.generic] = np.dtype(np.float32)
+"""Element type of scores, of any decoder."""
 
 
 @dataclass
@@ -45,8 +48,8 @@ class Steps:
     """Runs a decoder's session on a rank; caches stay on the device between steps.
 
     ``mesh`` has the ranks of its stage, all ranks without stages. The rank has the ``caches`` of
-    the stage, and returns the scores of the last token if it ``has_last``. A graph that ``packs``
-    reads the tokens of several texts in one row.
+    the stage, in the memory of its ``provider``, and the scores of the last token if it
+    ``has_last``. A graph that ``packs`` reads the tokens of several texts in one row.
     """
 
     def __init__(
@@ -57,7 +60,7 @@ class Steps:
         mesh: MPI.Comm,
         dims: Mapping[str, int],
     ) -> None:
-        self.decoder, self._session, self._provider = decoder, session, provider
+        self.decoder, self._session, self.provider = decoder, session, provider
         self.mesh, self._dims = mesh, dims
         self.caches = [own for own in decoder.caches if own.past.name in session.inputs]
         self._pasts = {c.present.name: c.past.name for c in self.caches if not c.in_place}
@@ -74,16 +77,17 @@ class Steps:
 
     def begin(self, rows: int, room: int) -> Caches:
         """Return empty caches; those that are updated in place get room for ``room`` tokens."""
-        parts = {
-            cache.past.name: self.zeros(cache, rows, room if cache.in_place else 0)
-            for cache in self.caches
-        }
+        with self.provider.defer_waits():
+            parts = {
+                cache.past.name: self.zeros(cache, rows, room if cache.in_place else 0)
+                for cache in self.caches
+            }
         return Caches(rows, parts)
 
     def zeros(self, cache: Cache, rows: int, tokens: int) -> PlacedArray:
         """Return zeros for this rank's part of a cache."""
         local = cache.past.layout.local_shape(self.shape(cache, rows, tokens))
-        return self._provider.zeros(local, dtype_of(cache.past.dtype))
+        return self.provider.zeros(local, dtype_of(cache.past.dtype))
 
     def shape(self, cache: Cache, rows: int, tokens: int) -> tuple[int, ...]:
         """Return the global shape of a cache."""
@@ -113,23 +117,21 @@ class Steps:
             caches.placed.pop(past, None)
             self._session.read_value(past, value)
 
-    def scores(self) -> Array:
-        """Return this rank's part of the scores that the last run was asked for."""
+    def give_scores(self, into: Array) -> None:
+        """Copy this rank's part of the scores that the last run was asked for, without padding."""
+        if self._kept is not None and self._kept.shape == into.shape:
+            self._kept.give(into)
+            return
         if self._kept is not None:
-            return self._kept.get()
-        ((_, scores),) = self._session.results([self.decoder.scores.name])
-        return scores[:, -self._shape[-1] :]
+            scores = self._kept.get()
+        else:
+            ((_, scores),) = self._session.results([self.decoder.scores.name])
+        into[...] = scores[:, -self._shape[-1] :, : into.shape[2]]
 
-    def part(self, cache: Cache, caches: Caches) -> Array:
-        """Return this rank's part of a cache on the host: on the CPU without a copy."""
+    def part(self, cache: Cache, caches: Caches) -> PlacedArray:
+        """Return this rank's part of a cache."""
         placed = caches.placed.get(cache.past.name)
-        if placed is not None:
-            return placed.get()
-        return self._provider.fetch(caches.made[cache.past.name])
-
-    def place(self, part: Array) -> PlacedArray:
-        """Return this rank's part of a cache in the memory of its device."""
-        return self._provider.place(part)
+        return self.provider.view(caches.made[cache.past.name]) if placed is None else placed
 
     def release(self) -> None:
         """Release the results of the last run, and its caches."""
@@ -155,7 +157,7 @@ class Steps:
         """Bind an input to a copy of ``part``; reuse the last array of the same shape and dtype."""
         placed = self._fed.get(name)
         if placed is None or (placed.shape, placed.dtype) != (part.shape, part.dtype):
-            placed = self._fed[name] = self._provider.place(np.array(part, order="C"))
+            placed = self._fed[name] = self.provider.place(np.array(part, order="C"))
             self._session.read(name, placed)
         else:
             placed.put(part)
@@ -174,7 +176,7 @@ class Steps:
             places = np.arange(tokens - asked, tokens)
             self._feed(SCORED, np.broadcast_to(places[:, None], (local[0], asked, 1)))
         if self._kept is None or self._kept.shape != local:
-            self._kept = self._provider.empty(local, dtype_of(scores.dtype))
+            self._kept = self.provider.empty(local, SCORES_DTYPE)
             self._session.write(scores.name, self._kept)
 
 
@@ -185,11 +187,10 @@ def open_steps(rank: Rank, plan: Plan, other: Plan | None = None, *, packs: bool
     """
     dims = rank.job.dims
     decoder = decoder_of(plan, dims)
-    change: Change | None = None
-    if decoder.length != 1 and decoder.scores.layout.pieces(1) == 1:
-        packs = packs and decoder.can_pack and can_count(rank.provider)
-        packs = packs and _all_pack(rank, plan, decoder)
-        change = partial(_change, decoder=decoder, packs=packs)
+    asks = decoder.length != 1 and decoder.scores.layout.pieces(1) == 1
+    packs = packs and asks and decoder.can_pack and can_count(rank.provider)
+    packs = packs and _all_pack(rank, plan, decoder)
+    change = partial(_change, decoder=decoder, asks=asks, packs=packs)
     session, _, error = open_session(rank.job, plan, rank.comm, rank.provider, other, change)
     if session is None:
         raise UserError(error or "")
@@ -197,13 +198,14 @@ def open_steps(rank: Rank, plan: Plan, other: Plan | None = None, *, packs: bool
     return Steps(session, decoder, rank.provider, mesh, dims)
 
 
-def _change(model: onnx.ModelProto, decoder: Decoder, *, packs: bool) -> bool:
+def _change(model: onnx.ModelProto, decoder: Decoder, *, asks: bool, packs: bool) -> bool:
     """Let a rank's graph score what is asked for and read packed tokens, as far as it can.
 
-    Only the last stage has scores. Returns False if that changes nothing.
+    Only the last stage has scores, in float32. Returns False if that changes nothing.
     """
-    asks = score_asked(model, decoder.scores.name)
-    return (packs and _pack(model, decoder)) or asks
+    name = decoder.scores.name
+    changes = [asks and score_asked(model, name), packs and _pack(model, decoder)]
+    return any([*changes, score_in_float32(model, name)])
 
 
 def _pack(model: onnx.ModelProto, decoder: Decoder) -> bool:
