@@ -94,6 +94,10 @@ class PlacedArray(ABC):
         """Copy box ``source`` of an array of the same provider and type to box ``to``."""
 
     @abstractmethod
+    def first(self, count: int) -> PlacedArray:
+        """Return the first ``count`` elements of the first dimension, in the same memory."""
+
+    @abstractmethod
     def zero(self) -> None:
         """Set every element to zero."""
 
@@ -132,6 +136,9 @@ class HostArray(PlacedArray):
     def copy_box(self, to: Box, other: PlacedArray, source: Box) -> None:
         self._array[to] = other.get()[source]
 
+    def first(self, count: int) -> HostArray:
+        return HostArray(self._array[:count])
+
     def zero(self) -> None:
         self._array.fill(0)
 
@@ -152,7 +159,7 @@ class DeviceArray(PlacedArray):
     ) -> None:
         self.address, self.shape, self.dtype = address, tuple(shape), dtype
         self.nbytes = dtype.itemsize * math.prod(self.shape)
-        self._owner = owner
+        self._owner, self._place = owner, place
         kind = ONNX_CODES.get(dtype.name, dtype)
         self._bound = (*place, kind, list(self.shape), address)
 
@@ -189,6 +196,9 @@ class DeviceArray(PlacedArray):
         for one in strided_copies(*parts, self.dtype.itemsize):
             start_copy(self.address, other.address, one)
         cudart.wait()
+
+    def first(self, count: int) -> DeviceArray:
+        return DeviceArray(self.address, (count, *self.shape[1:]), self.dtype, self, self._place)
 
     def zero(self) -> None:
         cudart.clear(self.address, self.nbytes)

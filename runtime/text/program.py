@@ -99,7 +99,7 @@ class Texts:
     def _forget(self) -> None:
         """Drop all texts."""
         self._schedule = Schedule(self._slots)
-        self._rows = Rows(self._steps)
+        self._rows = Rows(self._steps, self._slots)
         self._prompt: tuple[Steps, Caches] | None = None
 
     def _answer(self, request: Request) -> Reply:
@@ -276,10 +276,14 @@ class Texts:
             limits = self._speculate, self._step_tokens
             caches = self._rows.arrange(texts, longest_part(texts, *limits))
             parts = share_step(texts, *limits, self._most_scored)
+            parts.sort(key=lambda part: self._rows.order.index(part.text))
         else:
             caches = self._rows.arrange(texts)
             most = self._speculate if caches.rows == 1 else 0
-            parts = [Part(text, 1, text.propose(most) if text.left == 1 else ()) for text in texts]
+            parts = [
+                Part(text, 1, text.propose(most) if text.left == 1 else ())
+                for text in self._rows.order
+            ]
         scores = self._take_step(self._steps, parts, caches)
         for part, own in zip(parts, scores, strict=False):
             chosen = [*part.text.go_on(part.count, part.proposed, own)]

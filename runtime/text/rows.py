@@ -25,13 +25,21 @@ class _Source:
 
 
 class Rows:
-    """The caches of a batch: text n has row n, and further rows fill the batch up."""
+    """The caches of a batch of at most ``slots`` texts; `order` has the text of each row.
 
-    def __init__(self, steps: Steps) -> None:
-        self._steps, self._mesh = steps, steps.mesh
-        self._texts: list[Text] = []
-        self._caches: Caches | None = None
+    Further rows fill the batch up. Caches that are updated in place have free rows: a text that
+    joins is copied to one of them, and the row of a text that leaves is taken by the last one.
+    """
+
+    def __init__(self, steps: Steps, slots: int) -> None:
+        self._steps, self._mesh, self._slots = steps, steps.mesh, slots
+        self.order: list[Text] = []
+        self._block: Caches | None = None
+        self._caches: Caches | None = None  # the first rows of the block
         self._places: dict[Text, tuple[Caches, int]] = {}  # also of texts that have just joined
+        self._has_free = all(
+            cache.in_place and cache.row_dim == 0 and not _is_split(cache) for cache in steps.caches
+        )
 
     def join(self, text: Text, caches: Caches) -> None:
         """Take the caches of a text that joins the batch, as their row 0."""
@@ -42,32 +50,65 @@ class Rows:
         self._places = {text: place for text, place in self._places.items() if text in texts}
 
     def arrange(self, texts: Sequence[Text], spare: int = 0) -> Caches:
-        """Return the caches of ``texts``, which have joined; others are forgotten.
+        """Return the caches of ``texts``, which have joined, by `order`; others are forgotten.
 
         The caches are arranged again only if the texts have changed. Those of several texts then
         have room for ``spare`` more tokens.
         """
-        if self._caches is None or self._texts != texts:
-            self._caches = self._take(texts, spare)
-            self._texts = [*texts]
-            self._places = {text: (self._caches, row) for row, text in enumerate(texts)}
+        if self._caches is None or {*texts} != {*self.order}:
+            before, self.order = self.order, _fill(self.order, texts)
+            self._block = self._arranged(before, spare)
+            self._caches = self._first_rows(self._steps.decoder.rows(len(texts)))
+            self._places = {text: (self._block, row) for row, text in enumerate(self.order)}
         return self._caches
 
     def clear(self) -> None:
         """Forget all texts, and free their caches."""
-        self._texts, self._caches, self._places = [], None, {}
+        self.order, self._block, self._caches, self._places = [], None, None, {}
 
     def copy(self, text: Text, count: int, room: int) -> Caches:
         """Return caches of one row: the first ``count`` tokens of a text, with ``room``."""
         return self._place(1, room, [_Source(*self._places[text], text.read, count)])
 
-    def _take(self, texts: Sequence[Text], spare: int) -> Caches:
-        rows = self._steps.decoder.rows(len(texts))
-        alone = self._places[texts[0]][0]
-        if len(texts) == 1 and alone is not self._caches and alone.rows == rows:
+    def _arranged(self, before: Sequence[Text], spare: int) -> Caches:
+        """Return caches with the texts of `order`, given the texts of the rows ``before``."""
+        rows = self._steps.decoder.rows(len(self.order))
+        alone = self._places[self.order[0]][0]
+        if len(self.order) == 1 and alone is not self._block and alone.rows == rows:
             return alone
-        wanted = [_Source(*self._places[text], text.read, text.read) for text in texts]
-        return self._place(rows, max(text.room for text in texts) + spare, wanted)
+        room = max(text.room for text in self.order) + spare
+        sources = [_Source(*self._places[text], text.read, text.read) for text in self.order]
+        if self._block is None or not self._fits(self._block, rows, room):
+            if self._has_free:  # as many rows again
+                rows = max(rows, self._steps.decoder.rows(min(2 * rows, self._slots)))
+            return self._place(rows, room, sources)
+        for cache in self._steps.caches:
+            self._refill(cache, self._block, before, sources)
+        return self._block
+
+    def _fits(self, block: Caches, rows: int, room: int) -> bool:
+        rooms = (block.placed[cache.past.name].shape[cache.dim] for cache in self._steps.caches)
+        return self._has_free and block.rows >= rows and all(size >= room for size in rooms)
+
+    def _refill(
+        self, cache: Cache, block: Caches, before: Sequence[Text], sources: Sequence[_Source]
+    ) -> None:
+        """Copy the texts that have a new row. A row is read before it is written."""
+        target = block.placed[cache.past.name]
+        with self._steps.provider.defer_waits():
+            for row, (text, source) in enumerate(zip(self.order, sources, strict=True)):
+                if row < len(before) and before[row] is text:
+                    continue
+                part = self._steps.part(cache, source.caches)
+                old = _tokens(cache, part.shape, source.row, source.read, source.count)
+                new = _tokens(cache, target.shape, row, source.count, source.count)
+                target.copy_box(new, part, old)
+
+    def _first_rows(self, rows: int) -> Caches:
+        assert self._block is not None
+        if self._block.rows == rows:
+            return self._block
+        return Caches(rows, {name: own.first(rows) for name, own in self._block.placed.items()})
 
     def _place(self, rows: int, room: int, sources: Sequence[_Source]) -> Caches:
         """Return new caches, with tokens of the sources in the first rows."""
@@ -81,8 +122,7 @@ class Rows:
 
         If rows or tokens are split between ranks, the whole cache is arranged in shared memory.
         """
-        layout = cache.past.layout
-        is_whole = layout.pieces(cache.row_dim) > 1 or layout.pieces(cache.dim) > 1
+        layout, is_whole = cache.past.layout, _is_split(cache)
         parts: dict[int, PlacedArray] = {}
         for caches in (source.caches for source in sources):
             if id(caches) not in parts:
@@ -103,6 +143,30 @@ class Rows:
         if not is_whole:
             return target
         return self._steps.provider.place(layout.local_slice(target.get(), self._mesh.rank))
+
+
+def _fill(before: Sequence[Text], texts: Sequence[Text]) -> list[Text]:
+    """Return ``texts`` in the order of rows: new ones, then the last ones, in rows of others.
+
+    A text is moved to a lower row only, so a row is read before it is written in this order.
+    """
+    old, kept = {*before}, {*texts}
+    new = [text for text in texts if text not in old]
+    rows: list[Text | None] = [text if text in kept else None for text in before]
+    for row, text in enumerate(rows):
+        if text is None and new:
+            rows[row] = new.pop(0)
+    while None in rows:
+        last = rows.pop()
+        if last is not None:
+            rows[rows.index(None)] = last
+    return [*filter(None, rows), *new]
+
+
+def _is_split(cache: Cache) -> bool:
+    """Return True if rows or tokens are split between ranks."""
+    layout = cache.past.layout
+    return layout.pieces(cache.row_dim) > 1 or layout.pieces(cache.dim) > 1
 
 
 def _tokens(cache: Cache, shape: tuple[int, ...], row: int, read: int, count: int) -> Box:
