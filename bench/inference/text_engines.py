@@ -4,9 +4,9 @@
 
 Reads requests from stdin, a JSON object per line with `prompt` and `count`, and answers each with
 an object: `tokens`, `first_s` (until the first token) and `rest_s`. ENGINE is `torch` (transformers
-on FOLDER/hf), `vllm` (vLLM for CPUs on FOLDER/hf), `genai` (onnxruntime-genai on FOLDER), `llama`
-(llama.cpp on the weights of FOLDER/hf) or `ort` (one session on FOLDER/model.onnx, with its caches
-through numpy).
+on FOLDER/hf), `vllm` (vLLM for CPUs on FOLDER/hf), `genai` (onnxruntime-genai on FOLDER), `genai:N`
+(its engine for several requests, with N texts at once), `llama` (llama.cpp on the weights of
+FOLDER/hf) or `ort` (one session on FOLDER/model.onnx, with its caches through numpy).
 
     mpiexec -n RANKS python bench/inference/text_engines.py ranks PLAN THREADS REQUEST
 
@@ -51,17 +51,7 @@ def torch_engine(folder: Path, threads: int) -> Engine:
 
 def genai_engine(folder: Path, threads: int) -> Engine:
     """Return onnxruntime-genai with its own greedy search."""
-    import onnxruntime
-
-    if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
-        onnxruntime.preload_dlls()
-    import onnxruntime_genai as genai
-
-    config = genai.Config(str(folder))
-    options = {"intra_op_num_threads": threads}
-    session = {"model": {"decoder": {"session_options": options}}}
-    config.overlay(json.dumps(session))
-    model = genai.Model(config)
+    genai, model = _genai_model(folder, threads)
 
     def run(prompt: list[int], count: int) -> Iterator[int]:
         params = genai.GeneratorParams(model)
@@ -74,6 +64,53 @@ def genai_engine(folder: Path, threads: int) -> Engine:
             yield int(generator.get_next_tokens()[0])
 
     return run
+
+
+def genai_texts_engine(folder: Path, threads: int, texts: int) -> Engine:
+    """Return onnxruntime-genai's engine, which batches ``texts``: a prompt and parts of it."""
+    genai, model = _genai_model(
+        folder, threads, {"engine": {"static_batching": {"max_batch_size": texts}}}
+    )
+    engine = genai.Engine(model)
+    buffer = engine.create_event_buffer(4 * texts)
+
+    def begin(prompt: list[int], count: int) -> Any:
+        size = genai.RequestOptions()
+        size.set_max_session_tokens(len(prompt) + count)
+        request = engine.create_request(options=size)
+        turn = genai.TurnOptions(request)
+        turn.set_do_sample(False)
+        turn.set_min_generated_tokens(count)
+        turn.set_max_generated_tokens(count)
+        request.begin_turn(np.array(prompt, np.int32), turn)
+        return request
+
+    def run(prompt: list[int], count: int) -> Iterator[int]:
+        requests = [begin(prompt[n:], count) for n in range(texts)]
+        while engine.has_pending_requests():
+            for event in engine.run(buffer):
+                if event.request is requests[0] and event.token is not None:
+                    yield int(event.token)
+        for request in requests:
+            request.close()
+
+    return run
+
+
+def _genai_model(folder: Path, threads: int, settings: dict[str, Any] | None = None) -> Any:
+    """Return the module of onnxruntime-genai and a model, with ``settings`` of its own."""
+    import onnxruntime
+
+    if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
+        onnxruntime.preload_dlls()
+    import onnxruntime_genai as genai
+
+    config = genai.Config(str(folder))
+    options = {"intra_op_num_threads": threads}
+    config.overlay(json.dumps({"model": {"decoder": {"session_options": options}}}))
+    if settings is not None:
+        config.overlay(json.dumps(settings))
+    return genai, genai.Model(config)
 
 
 def llama_engine(folder: Path, threads: int) -> Engine:
@@ -248,7 +285,10 @@ def timed(run: Engine, prompt: list[int], count: int) -> dict[str, Any]:
 
 def main(name: str, folder: Path, threads: int, requests: list[str]) -> None:
     """Answer a request, or the requests on stdin until it ends."""
-    run = ENGINES[name](folder, threads)
+    kind, _, texts = name.partition(":")
+    run = (
+        genai_texts_engine(folder, threads, int(texts)) if texts else ENGINES[kind](folder, threads)
+    )
     if requests:
         answers = [
             timed(run, **json.loads(requests[0])) for _ in range(2)

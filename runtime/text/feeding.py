@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -101,25 +102,47 @@ def feed_packed(decoder: Decoder, parts: Sequence[Part]) -> Fed:
 
     Its scores are of the tokens that the parts ask for, in one row, or of the last token if none.
     """
-    sizes = np.array([part.size for part in parts])
+    packed = _pack(tuple(part.size for part in parts), tuple(part.asked for part in parts))
     read = np.array([part.text.read for part in parts])
-    ends, texts = sizes.cumsum(), np.repeat(np.arange(len(parts)), sizes)
+    totals = np.maximum(read + packed.sizes, 1)  # attention refuses a text without a token
+    ids = np.array([[token for part in parts for token in part.tokens]], np.int64)
+    mask = np.arange(totals.max()) < totals[:, None]
+    positions = (read[packed.texts] + packed.within)[None]
+    return {**_name(decoder, ids, mask, positions), **packed.inputs}
+
+
+@dataclass(frozen=True)
+class _Packed:
+    """Texts in one row: their ``sizes``, and by token the number of its text and its place there.
+
+    ``inputs`` are those that depend on nothing else.
+    """
+
+    sizes: Array
+    texts: Array
+    within: Array
+    inputs: Fed
+
+
+@lru_cache(maxsize=4)
+def _pack(lengths: tuple[int, ...], asked: tuple[int, ...]) -> _Packed:
+    """Return how parts of these lengths are packed; most steps have parts like the last one's."""
+    sizes = np.array(lengths)
+    ends, texts = sizes.cumsum(), np.repeat(np.arange(len(sizes)), sizes)
     starts, places = ends - sizes, np.arange(ends[-1])
     within = places - starts[texts]
     longest = np.minimum(np.arange(sizes.max()), np.maximum(sizes - 1, 0)[:, None])
     rows = np.minimum(starts[:, None] + longest, ends[-1] - 1)
-    asked = [np.arange(end - part.asked, end) for end, part in zip(ends, parts, strict=True)]
-    scored = np.concatenate(asked)
-    totals = np.maximum(read + sizes, 1)  # attention refuses a text without a token
-    ids = np.array([[token for part in parts for token in part.tokens]], np.int64)
-    mask = np.arange(totals.max()) < totals[:, None]
-    return {
-        **_name(decoder, ids, mask, (read[texts] + within)[None]),
+    scored = np.concatenate([np.arange(end - n, end) for end, n in zip(ends, asked, strict=True)])
+    inputs = {
         ROWS: np.stack([np.zeros_like(rows), rows], axis=-1),
         PLACES: np.stack([texts, within], axis=-1)[None],
         COUNTS: sizes.astype(np.int32),
         SCORED: (scored if scored.size else places[-1:])[None, :, None],
     }
+    for array in inputs.values():
+        array.flags.writeable = False
+    return _Packed(sizes, texts, within, inputs)
 
 
 def _name(decoder: Decoder, ids: Array, mask: Array, positions: Array) -> dict[str, Array]:

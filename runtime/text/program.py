@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
 from pathlib import Path
-
-import numpy as np
 
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.pool.job import REPLACED
@@ -301,24 +300,23 @@ class Texts:
         scores, and learn here if the caller wants a stop.
         """
         if steps.packs:
-            ends = np.cumsum([part.asked for part in parts])
-            count = max(1, int(ends[-1]))
+            ends = [*accumulate((part.asked for part in parts), initial=0)]
+            count = max(1, ends[-1])
             steps.run(feed_packed(steps.decoder, parts), caches, count)
-            whole = self._gather_scores(steps, (1, count), is_asked=ends[-1] > 0)
-            return [*np.split(whole[0], ends[:-1])]
+            (row,) = self._gather_scores(steps, (1, count), is_asked=ends[-1] > 0)
+            return [row[start:end] for start, end in pairwise(ends)]
         asked = max(part.asked for part in parts)
         steps.run(feed(steps.decoder, parts, caches.rows), caches, max(asked, 1))
         return [*self._gather_scores(steps, (caches.rows, max(asked, 1)), is_asked=asked > 0)]
 
     def _gather_scores(self, steps: Steps, shape: tuple[int, int], *, is_asked: bool) -> Array:
-        scores, rank = steps.decoder.scores, steps.mesh.rank
-        width, (rows, asked) = int(scores.shape[2]), shape
+        width, (rows, asked) = int(steps.decoder.scores.shape[2]), shape
         if self._scores is None or self._scores.most < rows * asked:
             most = max(self._steps.decoder.rows(count) for count in (1, self._slots))
             most = max(most * (1 + self._speculate), rows * asked)
             self._scores = SharedScores(self._comm, most, width, SCORES_DTYPE)
-        where = scores.layout.bounds((rows, asked * scores.layout.pieces(1), width), rank)
+        where = steps.place_of_scores(rows, asked)
         give = steps.give_scores if is_asked and steps.has_last else None
         stop = bool(self._flag[0])
-        whole, self._is_stopped = self._scores.gather(give, (where[0], where[2]), shape, stop=stop)
+        whole, self._is_stopped = self._scores.gather(give, where, shape, stop=stop)
         return whole

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tensoropt.runtime.device.provider import PlacedArray, Provider
+from tensoropt.runtime.layout.mesh_layout import MeshLayout
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.pool.programs import Rank
 from tensoropt.runtime.session.opening import open_session
@@ -65,7 +66,12 @@ class Steps:
         self.caches = [own for own in decoder.caches if own.past.name in session.inputs]
         self._pasts = {c.present.name: c.past.name for c in self.caches if not c.in_place}
         self._bound: Caches | None = None
-        self._fed: dict[str, PlacedArray] = {}
+        layouts = {name: tensor.layout for name, tensor in decoder.inputs.items()}
+        self._layouts: dict[str, MeshLayout | None] = dict.fromkeys(session.inputs)
+        for name in {*layouts} & {*session.inputs}:
+            self._layouts[name] = None if layouts[name].layout.is_replicated else layouts[name]
+        self._fed: dict[str, tuple[Array, PlacedArray]] = {}  # the last part, and where it is
+        self._places: dict[tuple[int, int], tuple[slice, ...]] = {}
         self._shape: tuple[int, ...] = ()  # of the last run: rows, tokens, asked
         self._kept: PlacedArray | None = None  # the scores, if they alone are computed
         self._vocabulary, layout = int(decoder.scores.shape[2]), decoder.scores.layout
@@ -99,11 +105,10 @@ class Steps:
         It scores the last ``asked`` tokens of each row, or as many tokens as the inputs select.
         """
         for name, array in fed.items():
-            if name not in self._session.inputs:  # another stage reads it
+            if name not in self._layouts:  # another stage reads it
                 continue
-            tensor = self.decoder.inputs.get(name)
-            part = array if tensor is None else tensor.layout.part_of(array, self.mesh.rank)
-            self._feed(name, part)
+            layout = self._layouts[name]
+            self._feed(name, array if layout is None else layout.part_of(array, self.mesh.rank))
         shape = *fed[IDS].shape, asked
         if shape != self._shape:
             self._shape = shape
@@ -116,6 +121,15 @@ class Steps:
             caches.made[past] = value
             caches.placed.pop(past, None)
             self._session.read_value(past, value)
+
+    def place_of_scores(self, rows: int, asked: int) -> tuple[slice, slice]:
+        """Return this rank's slices of rows and vocabulary of scores, without padding."""
+        place = self._places.get((rows, asked))
+        if place is None:
+            layout = self.decoder.scores.layout
+            shape = rows, asked * layout.pieces(1), self._vocabulary
+            place = self._places[rows, asked] = layout.bounds(shape, self.mesh.rank)
+        return place[0], place[2]
 
     def give_scores(self, into: Array) -> None:
         """Copy this rank's part of the scores that the last run was asked for, without padding."""
@@ -154,13 +168,19 @@ class Steps:
         self._bound = caches
 
     def _feed(self, name: str, part: Array) -> None:
-        """Bind an input to a copy of ``part``; reuse the last array of the same shape and dtype."""
-        placed = self._fed.get(name)
+        """Bind an input to a copy of ``part``; reuse the last array of the same shape and dtype.
+
+        A part that nobody can write is copied once.
+        """
+        last, placed = self._fed.get(name, (None, None))
+        if last is part and not part.flags.writeable:
+            return
         if placed is None or (placed.shape, placed.dtype) != (part.shape, part.dtype):
-            placed = self._fed[name] = self.provider.place(np.array(part, order="C"))
+            placed = self.provider.place(np.array(part, order="C"))
             self._session.read(name, placed)
         else:
             placed.put(part)
+        self._fed[name] = part, placed
 
     def _ask(self, rows: int, tokens: int, asked: int) -> None:
         """Ask for the scores of the last of the tokens in each row, in a fixed array."""
