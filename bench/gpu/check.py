@@ -7,9 +7,10 @@
 Parts: ``agree``: plans on 1, 2 and 4 ranks, also in stages, have the outputs of one device, and
 training the same losses; ``segments``: a step with collectives in the graph and cut at them;
 ``latency``: a collective in a graph and called in a loop; ``profile``: predicted and measured time
-and memory; ``graphs``: steps with and without CUDA graphs; ``switches``: a job that changes its
-number of devices. Ranks share a GPU if there are fewer. A part that fails is reported at the end,
-with exit status 1. If nothing can be checked, the status is 0.
+and memory; ``graphs``: steps with and without CUDA graphs; ``texts``: tokens of a decoder, by the
+scores of one device; ``switches``: a job that changes its number of devices. Ranks share a GPU if
+there are fewer. A part that fails is reported at the end, with exit status 1. If nothing can be
+checked, the status is 0.
 
 ``--tiny`` uses very small models. To test the check itself, ``--provider cpu`` runs all of it
 without a GPU, and ``--stand-in FOLDER`` runs the GPU code on the stand-ins for NCCL and CUDA in
@@ -39,6 +40,7 @@ from gpu.models import Zoo
 from gpu.setting import Part, Setting, table
 from gpu.steps import cuda_graphs, prediction
 from gpu.switches import switches
+from gpu.texts import texts
 from tensoropt.runtime.support.collectives import PLAIN
 from tensoropt.runtime.support.flags import Parser, run_command
 
@@ -96,6 +98,7 @@ PARTS: Mapping[str, tuple[str, Callable[[Setting], Part]]] = {
     "latency": ("Microseconds of a collective: in a graph, and called in a loop", _latency),
     "profile": ("Predicted for this machine, and measured", prediction),
     "graphs": ("Steps without and with CUDA graphs", cuda_graphs),
+    "texts": ("Texts of a decoder, and the scores of one device", texts),
     "switches": ("A job that changes its devices", switches),
 }
 """Title and function of each part."""

@@ -13,6 +13,7 @@ from typing import Any
 from graphs.catalog import Model
 from graphs.gpt import Gpt
 from graphs.llama import Llama
+from graphs.served import Served
 from graphs.trained import LOSS, TRAINED
 from zoo import provide
 
@@ -49,6 +50,23 @@ SIZES: Mapping[str, Mapping[str, Model | None]] = {
     "tiny": {name: TRAINED[name] for name in ("cnn", "gpt2", "llama")},
 }
 """By size and name; a None comes from `zoo`."""
+_SMALL = Served(
+    layers=2, width=64, heads=4, groups=2, size=16, inner=96, vocabulary=256, positions=64
+)
+_SERVED: Mapping[str, Served] = {
+    "full": Served(
+        layers=8,
+        width=1024,
+        heads=16,
+        groups=4,
+        size=64,
+        inner=2816,
+        vocabulary=32000,
+        positions=64,
+    ),
+    "half": _SMALL,
+    "tiny": _SMALL,
+}
 
 
 @dataclass(frozen=True)
@@ -62,6 +80,13 @@ class Zoo:
     def names(self) -> list[str]:
         """Names of the models, the convolutional network first."""
         return list(SIZES[self.size])
+
+    def decoder(self) -> Path:
+        """Return the file of a decoder in float16, with caches."""
+        folder = self.folder / "decoder"
+        folder.mkdir(exist_ok=True)
+        made: Path = _SERVED[self.size].build("decoder").save(folder, seed=0)
+        return made
 
     def path(self, name: str, dtype: str = "float32") -> Path:
         """Return a model's file; the convolutional network is float32 only."""

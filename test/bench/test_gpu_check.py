@@ -11,7 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 from collectives import latency
-from gpu import check, machine, steps
+from gpu import check, machine, steps, texts
 from gpu.failure import RunError
 from gpu.models import SIZES, Zoo, write_plan
 from gpu.pieces import cut
@@ -201,6 +201,15 @@ def test_switches_on_the_stand_ins(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("few")
+def test_texts_by_the_scores_of_one_device(tmp_path: Path) -> None:
+    setting = _setting(tmp_path)
+    part = texts.texts(setting)
+    assert part.failures == []
+    assert part.text.count("agrees") == 4  # one text and several, on one rank and on two
+    one = texts._OneDevice(setting, setting.zoo.decoder())
+    assert max(one.distance([3, 5], [token]) for token in range(9)) > 0.1
+
+
 def test_times_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def measure(*words: Path | str) -> None:  # takes a while, and has its own tests
         shutil.copy(str(files("tensoropt.compiler.cost") / "devices/cpu.toml"), words[-1])
