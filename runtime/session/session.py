@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -116,8 +117,13 @@ class RankSession:
         versa."""
         if self._provider.device == "cpu":
             return False
-        place = self._session.get_input_memory_infos()[self.inputs.index(name)]
-        return isinstance(array, HostArray) is bool(place.name == _CUDA_MEMORY)
+        return isinstance(array, HostArray) is (name in self._on_device)
+
+    @cached_property
+    def _on_device(self) -> set[str]:
+        """The inputs that nodes read on the device."""
+        places = zip(self.inputs, self._session.get_input_memory_infos(), strict=True)
+        return {name for name, place in places if place.name == _CUDA_MEMORY}
 
     def write(self, name: str, array: PlacedArray) -> None:
         """Bind output ``name`` to ``array``, which may also be bound to an input."""
