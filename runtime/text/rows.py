@@ -79,7 +79,7 @@ class Rows:
         room = max(text.room for text in self.order) + spare
         sources = [_Source(*self._places[text], text.read, text.read) for text in self.order]
         if self._block is None or not self._fits(self._block, rows, room):
-            if self._has_free:  # twice the rows
+            if self._has_free:  # for texts that join later
                 rows = max(rows, self._steps.decoder.rows(min(2 * rows, self._slots)))
             return self._place(rows, room, sources)
         for cache in self._steps.caches:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from waiting import wait_until
 
 from tensoropt.elastic.engines.on_ray.cluster import short_name
 
@@ -84,10 +85,7 @@ def cluster(**head: Any) -> Iterator[Nodes]:
 
 
 def _wait_until_gone(folder: Path) -> None:
-    end = time.monotonic() + _GONE_S
-    while (left := _processes(folder)) and time.monotonic() < end:
-        time.sleep(0.1)
-    assert left == [], f"still there: {left}"
+    wait_until(lambda: not _processes(folder), _GONE_S, f"processes of {folder} are still there")
 
 
 def _processes(folder: Path) -> list[str]:

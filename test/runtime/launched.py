@@ -6,10 +6,11 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+from waiting import wait_until
 
 BURNT_S = 0.3
 """Processor time that ranks which wait in MPI use up, and more than a small session takes."""
@@ -73,10 +74,7 @@ def wait_for_sessions(processes: Sequence[subprocess.Popen[str]]) -> None:
 
 
 def _wait(process: subprocess.Popen[str], condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + LIMIT_S
-    while process.poll() is None and not condition():
-        assert time.monotonic() < end, "a rank did not come up"
-        time.sleep(0.02)
+    wait_until(lambda: process.poll() is not None or condition(), LIMIT_S, "a rank did not come up")
 
 
 def processor_s(pid: int) -> float:

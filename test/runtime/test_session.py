@@ -32,6 +32,7 @@ from handmade import (
 from handmade_mixed import SAME, TABLE, mixed_plan
 from onnx import helper
 from session_parent import ticks, wait_until_busy
+from waiting import wait_until
 
 from tensoropt.runtime.pool.session import Session
 from tensoropt.runtime.support.errors import RankFailedError, TensoroptError, UserError
@@ -330,7 +331,7 @@ def test_a_session_is_closed_while_a_run_hangs(hanging: Path) -> None:
     waiting = [threading.Thread(target=run, daemon=True) for _ in range(3)]  # two are under way
     for thread in waiting:
         thread.start()
-    wait_for(lambda: session.silent_s > 0)
+    wait_until(lambda: session.silent_s > 0)
     pids = session.pids
     session.close(grace_s=0.5)
     for thread in waiting:
@@ -353,7 +354,7 @@ def test_a_session_is_closed_while_its_ranks_start(mixed: Path) -> None:
 
     starting = threading.Thread(target=restart)
     starting.start()
-    wait_for(lambda: session._pool._starting is not None)
+    wait_until(lambda: session._pool._starting is not None)
     for process in session._pool._starting._processes.ranks.values():
         process.send_signal(signal.SIGSTOP)
     session.close(grace_s=0.5)
@@ -412,15 +413,8 @@ def test_a_session_is_interrupted_and_killed(hanging: Path, tmp_path: Path) -> N
         wait_until_busy(second[0])
         late.cancel()
         parent.kill()
-    wait_for(lambda: not any(map(is_there, second)) and not job.exists())
+    wait_until(lambda: not any(map(is_there, second)) and not job.exists())
     assert first != second
-
-
-def wait_for(is_so) -> None:
-    end = time.monotonic() + LIMIT_S
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def is_there(pid: int) -> bool:
@@ -472,7 +466,9 @@ def test_an_output_is_larger_than_the_plan_says(perceptron: Perceptron, tmp_path
     assert all(map(is_there, pids))
     del session  # nobody closes it
     assert not any(map(is_there, pids))
-    wait_for(lambda: len(open_files()) <= len(before))  # the thread that started ranks has its own
+    wait_until(
+        lambda: len(open_files()) <= len(before)
+    )  # the thread that started ranks has its own
 
 
 def test_plans_that_no_session_runs(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:

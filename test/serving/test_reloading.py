@@ -14,6 +14,7 @@ import tritonclient.http
 from fake_server import started
 from handmade import Perceptron
 from test_serving import _COMMAND, _answer, _expected, _ranks
+from waiting import wait_until
 
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.rank_options import SessionOptions
@@ -43,13 +44,6 @@ def _replace(folder):
     (folder / "other").rename(folder / "m")
 
 
-def _wait_for(is_so):
-    until = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < until
-        time.sleep(0.05)
-
-
 def _client(server):
     return tritonclient.http.InferenceServerClient(f"127.0.0.1:{server.http}", concurrency=2)
 
@@ -61,11 +55,11 @@ def test_a_replaced_plan_does_not_answer_for_the_old_one(folder):
         _replace(folder)
         np.testing.assert_allclose(_answer(client, "m", X), old, rtol=1e-5)
         os.kill(_ranks(server)[0], signal.SIGKILL)
-        _wait_for(lambda: not client.is_server_ready())
+        wait_until(lambda: not client.is_server_ready())
         time.sleep(2.0)  # it would be there again by now
         assert not client.is_server_ready()
         server.process.send_signal(signal.SIGHUP)
-        _wait_for(client.is_server_ready)
+        wait_until(client.is_server_ready)
         np.testing.assert_allclose(_answer(client, "m", X), 2 * old, rtol=1e-5)
         server.process.send_signal(signal.SIGTERM)
         status, said = server.ended()
@@ -100,12 +94,12 @@ def test_a_reload_refuses_no_request(folder):
         refused = _line_with(server, "model 'm': the old plan stays: ")
         assert "rank1.onnx is missing" in refused
         asked = len(found)
-        _wait_for(lambda: len(found) > asked + 1)  # also after it was refused
+        wait_until(lambda: len(found) > asked + 1)  # also after it was refused
         (folder / "away").rename(folder / "m" / "rank1.onnx")
         assert _ranks(server) == first
         before = len(found)
         server.process.send_signal(signal.SIGHUP)
-        _wait_for(lambda: not set(first) & set(_ranks(server)))
+        wait_until(lambda: not set(first) & set(_ranks(server)))
         over.set()
         asking.join()
         with _client(server) as client:

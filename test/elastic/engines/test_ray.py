@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import pytest
 from families_of_sixths import WIDTHS, sixths
 from ray_cluster import Nodes, cluster
 from running_jobs import RunningJob, unbroken
+from waiting import wait_until
 
 from tensoropt.elastic.api.client import Client
 from tensoropt.elastic.control import Event, JobStatus, RefusedError
@@ -245,7 +245,8 @@ def parent_of(pid: int) -> int:
 
 
 def wait_until_gone(pids: list[int]) -> None:
-    end = time.monotonic() + 20
-    while any(Path(f"/proc/{pid}").exists() for pid in pids):
-        assert time.monotonic() < end, f"still there: {pids}"
-        time.sleep(0.1)
+    wait_until(
+        lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids),
+        20,
+        f"{pids} are still there",
+    )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import secrets
-import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from types import SimpleNamespace
 
 import pytest
 from cuda_states import plan_of
+from waiting import wait_until
 
 from tensoropt.elastic.coordinator.listener import Listener
 from tensoropt.elastic.generation.channel import Channel
@@ -57,9 +57,7 @@ def test_a_snapshot_that_was_discarded_is_replaced(answers: list[bool], slots: l
     held = SimpleNamespace(plan=plan, rank=0, own=own)
     snapshots = Snapshots(held, memory, channel)
     try:
-        end = time.monotonic() + 10
-        while channel.lost_for_s() > 0 and time.monotonic() < end:
-            time.sleep(0.01)
+        wait_until(lambda: channel.lost_for_s() == 0, 10.0, "no connection")
         for step, slot in enumerate(slots, 1):
             stamps = _stamps(snapshots)
             snapshots.begin(Progress(step))
