@@ -15,10 +15,12 @@ from tensoropt.compiler.pipeline.driver import load, loaded
 from tensoropt.compiler.pipeline.phases import Compilation, freeze_tables, phases_after
 from tensoropt.compiler.pipeline.text import placed_error
 from tensoropt.compiler.report.notes import missing_files
+from tensoropt.compiler.report.training import training_notes
 from tensoropt.compiler.support.choices import check_known
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.phases import PHASE_NAMES
 from tensoropt.compiler.support.progress import Progress
+from tensoropt.compiler.training.cut import copy_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.passes.base import PassError
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
@@ -62,14 +64,17 @@ def run_emit(args: argparse.Namespace) -> int:
                     request, SearchReport(say, begun_s())
                 )
             compilation = Compilation(args.train, step or BuildTrainingStepPass(), **options)
+            notes = list[str]()
             if args.train and "train" in phases_after(passed_phase(module), args.emit):
                 compilation.advance(module, "prepare", say)
-                step, _ = freeze_tables(compilation.step, module)
-                compilation = replace(compilation, step=step)
+                step, tables = freeze_tables(compilation.step, module)
+                compilation, prepared = replace(compilation, step=step), copy_of(module)
+                compilation.advance(module, "train", say)
+                notes += training_notes(prepared, module, step.precision, tables)
             compilation.advance(module, args.emit, say)
     except PassError as error:
         raise placed_error(path, text, error) from error
-    _write(args, module, missing_files(module) if text is None else ())
+    _write(args, module, [*(missing_files(module) if text is None else ()), *notes])
     return 0
 
 

@@ -23,6 +23,7 @@ def test_the_step_is_printed(opt, mlp: Path) -> None:
     assert 'topt.state = "parameter"' in outcome.out
     assert 'topt.phase = "update"' in outcome.out
     assert 'topt.phase = "recompute"' not in outcome.out
+    assert outcome.err.startswith("note: trained: ")
 
 
 @pytest.mark.parametrize("phase", ["search", "reshard", "partition"])
