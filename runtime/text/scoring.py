@@ -3,7 +3,8 @@
 A step returns the scores of all its tokens, but of a prompt only the last token is followed by a
 chosen one. With a large vocabulary the last product takes most of a prompt's time.
 
-numpy searches 128,256 scores for the largest one in 0.6 ms in float16, and in 5 us in float32.
+numpy searches 128,256 scores for the largest one in 0.6 ms in float16, and in 5 us in float32
+(python -m timeit -s "import numpy as np; x = np.random.randn(128256).astype('f2')" "x.argmax()").
 """
 
 from __future__ import annotations
