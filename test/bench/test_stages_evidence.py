@@ -11,7 +11,7 @@ from accuracy.gpu_plans import fastest_plan
 from graphs.gpt import Gpt
 from hypothesis import given
 from hypothesis import strategies as st
-from stages import clusters, layered, megatron
+from stages import clusters, layered, megatron, megatron_degrees
 from stages.clusters import Run, best_configurations, runs_of
 from stages.cut_bounds import least_slowest_s
 from stages.layered import Degrees, even_chunks, predict
@@ -143,3 +143,13 @@ def test_the_fastest_run_of_a_number_of_gpus_is_compared() -> None:
     runs = _runs()
     found = [layered.Prediction(time_s, 0.0, 0.0, (1,)) for time_s in (6.0, 7.0, 1.0)]
     assert [*best_configurations(runs, found)] == [(64, runs[1], runs[0])]
+
+
+def test_splits_have_as_many_gpus_and_texts_as_megatrons() -> None:
+    for row in (row for setting in SETTINGS for row in setting.rows):
+        splits = [*megatron_degrees._splits(row)]
+        gpus = row.tensor * row.stages * row.data
+        assert all(tensor * stages * data == gpus for tensor, stages, data, _ in splits)
+        assert all(row.batch % (data * size) == 0 for *_, data, size in splits)
+        own = row.tensor, row.stages, row.data
+        assert {*row.micro_batches} <= {size for *degrees, size in splits if (*degrees,) == own}
