@@ -390,9 +390,7 @@ class Model:
         module = self._prepared(compilation, say)
         notes = [*_notes(module), *decoder_notes(module, source.weights)]
         if step is not None and not open_dims(module):
-            step, tables = freeze_tables(step, module)
-            compilation = replace(compilation, step=step)
-            module, notes = _trained(module, compilation, say, tables)
+            compilation, module, notes = trained(module, compilation, say)
         compilation.advance(module, "rules", say)
         return Program(source, module, compilation, [*missing_files(module), *notes])
 
@@ -437,13 +435,17 @@ def _prefixed(say: Say, prefix: str) -> Say:
     return lambda text: say(f"{prefix}, {text}")
 
 
-def _trained(
-    module: ir.Module, compilation: Compilation, say: Say, tables: Sequence[str]
-) -> tuple[ir.Module, list[str]]:
-    """Return the training step of a prepared ``module``, and notes on it and its ``tables``."""
-    made = copy_of(module)
+def trained(
+    module: ir.Module, compilation: Compilation, say: Say
+) -> tuple[Compilation, ir.Module, list[str]]:
+    """Return the training step of a prepared ``module``, with frozen tables, and notes on it.
+
+    The compilation is the one with this step.
+    """
+    step, tables = freeze_tables(compilation.step, module)
+    compilation, made = replace(compilation, step=step), copy_of(module)
     compilation.advance(made, "train", say)
-    return made, [*training_notes(module, made, compilation.step.precision, tables)]
+    return compilation, made, [*training_notes(module, made, step.precision, tables)]
 
 
 def _notes(module: ir.Module) -> list[str]:

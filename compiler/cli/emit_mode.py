@@ -5,22 +5,20 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
+from tensoropt.compiler.api.model import trained
 from tensoropt.compiler.cli.output import write_text
 from tensoropt.compiler.cli.planning_flags import read_request, read_step
 from tensoropt.compiler.cli.tracing import tracing
 from tensoropt.compiler.pipeline.driver import load, loaded
-from tensoropt.compiler.pipeline.phases import Compilation, freeze_tables, phases_after
+from tensoropt.compiler.pipeline.phases import Compilation, phases_after
 from tensoropt.compiler.pipeline.text import placed_error
 from tensoropt.compiler.report.notes import missing_files
-from tensoropt.compiler.report.training import training_notes
 from tensoropt.compiler.support.choices import check_known
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.phases import PHASE_NAMES
 from tensoropt.compiler.support.progress import Progress
-from tensoropt.compiler.training.cut import copy_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.passes.base import PassError
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
@@ -67,10 +65,7 @@ def run_emit(args: argparse.Namespace) -> int:
             notes = list[str]()
             if args.train and "train" in phases_after(passed_phase(module), args.emit):
                 compilation.advance(module, "prepare", say)
-                step, tables = freeze_tables(compilation.step, module)
-                compilation, prepared = replace(compilation, step=step), copy_of(module)
-                compilation.advance(module, "train", say)
-                notes += training_notes(prepared, module, step.precision, tables)
+                compilation, module, notes = trained(module, compilation, say)
             compilation.advance(module, args.emit, say)
     except PassError as error:
         raise placed_error(path, text, error) from error
