@@ -134,11 +134,9 @@ def start_copy(to: int, source: int, box: Strided, stream: ctypes.c_void_p | Non
     ours, theirs = (ctypes.c_void_p(address) for address in (to, source))
     width = ctypes.c_size_t(box.width)
     if box.rows > 1:
-        pitches = (ctypes.c_size_t(pitch) for pitch in box.pitch)
-        rows = ctypes.c_size_t(box.rows)
-        sides = zip((ours, theirs), pitches, strict=True)
-        places = [word for side in sides for word in side]
-        cudart.call("cudaMemcpy2DAsync", *places, width, rows, cudart.DEFAULT, stream)
+        own, other = map(ctypes.c_size_t, box.pitch)
+        extent = width, ctypes.c_size_t(box.rows)
+        cudart.call("cudaMemcpy2DAsync", ours, own, theirs, other, *extent, cudart.DEFAULT, stream)
     else:
         cudart.call("cudaMemcpyAsync", ours, theirs, width, cudart.DEFAULT, stream)
 

@@ -274,8 +274,8 @@ class Texts:
         if self._steps.packs:
             limits = self._speculate, self._step_tokens
             caches = self._rows.arrange(texts, longest_part(texts, *limits))
-            parts = share_step(texts, *limits, self._most_scored)
-            parts.sort(key=lambda part: self._rows.order.index(part.text))
+            shared = {part.text: part for part in share_step(texts, *limits, self._most_scored)}
+            parts = [shared[text] for text in self._rows.order]
         else:
             caches = self._rows.arrange(texts)
             most = self._speculate if caches.rows == 1 else 0

@@ -99,10 +99,7 @@ class Rows:
             for row, (text, source) in enumerate(zip(self.order, sources, strict=True)):
                 if row < len(before) and before[row] is text:
                     continue
-                part = self._steps.part(cache, source.caches)
-                old = _tokens(cache, part.shape, source.row, source.read, source.count)
-                new = _tokens(cache, target.shape, row, source.count, source.count)
-                target.copy_box(new, part, old)
+                _copy(cache, target, row, self._steps.part(cache, source.caches), source)
 
     def _first_rows(self, rows: int) -> Caches:
         assert self._block is not None
@@ -136,10 +133,7 @@ class Rows:
         with provider.defer_waits():
             target = provider.zeros(shape if is_whole else layout.local_shape(shape), first.dtype)
             for row, source in enumerate(sources):
-                part = parts[id(source.caches)]
-                old = _tokens(cache, part.shape, source.row, source.read, source.count)
-                new = _tokens(cache, target.shape, row, source.count, source.count)
-                target.copy_box(new, part, old)
+                _copy(cache, target, row, parts[id(source.caches)], source)
         if not is_whole:
             return target
         return self._steps.provider.place(layout.local_slice(target.get(), self._mesh.rank))
@@ -167,6 +161,13 @@ def _is_split(cache: Cache) -> bool:
     """Return True if rows or tokens are split between ranks."""
     layout = cache.past.layout
     return layout.pieces(cache.row_dim) > 1 or layout.pieces(cache.dim) > 1
+
+
+def _copy(cache: Cache, target: PlacedArray, row: int, part: PlacedArray, source: _Source) -> None:
+    """Copy the tokens of a source, in ``part`` of its caches, to a row of ``target``."""
+    old = _tokens(cache, part.shape, source.row, source.read, source.count)
+    new = _tokens(cache, target.shape, row, source.count, source.count)
+    target.copy_box(new, part, old)
 
 
 def _tokens(cache: Cache, shape: tuple[int, ...], row: int, read: int, count: int) -> Box:

@@ -222,8 +222,7 @@ def _place(likely: Floats, share: float) -> int:
 
 def _likely(scores: Floats, token: int, count: int) -> Likely:
     """Return a token and the ``count`` likeliest tokens, with the logarithms of probabilities."""
-    shifted = scores.astype(np.float32)  # 64 bits take several times as long
-    shifted -= shifted.max()
+    shifted = scores - scores.max()
     total = np.log(np.exp(shifted).sum(dtype=np.float64))
     tokens = [token, *_likeliest(shifted, count)]
     exact = shifted[tokens].astype(np.float64) - total

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tensoropt.runtime.device.provider import PlacedArray, Provider
-from tensoropt.runtime.layout.mesh_layout import MeshLayout
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.pool.programs import Rank
 from tensoropt.runtime.session.opening import open_session
@@ -66,10 +65,7 @@ class Steps:
         self.caches = [own for own in decoder.caches if own.past.name in session.inputs]
         self._pasts = {c.present.name: c.past.name for c in self.caches if not c.in_place}
         self._bound: Caches | None = None
-        layouts = {name: tensor.layout for name, tensor in decoder.inputs.items()}
-        self._layouts: dict[str, MeshLayout | None] = dict.fromkeys(session.inputs)
-        for name in {*layouts} & {*session.inputs}:
-            self._layouts[name] = None if layouts[name].layout.is_replicated else layouts[name]
+        self._inputs = {name: decoder.inputs.get(name) for name in session.inputs}
         self._fed: dict[str, tuple[Array, PlacedArray]] = {}  # the last part, and where it is
         self._places: dict[tuple[int, int], tuple[slice, ...]] = {}
         self._shape: tuple[int, ...] = ()  # of the last run: rows, tokens, asked
@@ -105,10 +101,11 @@ class Steps:
         It scores the last ``asked`` tokens of each row, or as many tokens as the inputs select.
         """
         for name, array in fed.items():
-            if name not in self._layouts:  # another stage reads it
+            if name not in self._inputs:  # another stage reads it
                 continue
-            layout = self._layouts[name]
-            self._feed(name, array if layout is None else layout.part_of(array, self.mesh.rank))
+            tensor = self._inputs[name]
+            part = array if tensor is None else tensor.layout.part_of(array, self.mesh.rank)
+            self._feed(name, part)
         shape = *fed[IDS].shape, asked
         if shape != self._shape:
             self._shape = shape
