@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tensoropt.runtime.support.flags import Parser
 
-__all__ = ["print_comparison", "print_section", "write_section"]
+__all__ = ["print_comparison", "print_lines", "print_section", "write_section"]
 
 _DOCUMENT = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 
@@ -25,6 +25,16 @@ def write_section(name: str, text: str, document: Path = _DOCUMENT) -> None:
     gap = "" if found or before.endswith("\n\n") else "\n"
     section = f"{begin}\n{text.strip()}\n{end}\n"
     document.write_text(before + gap + section + after, encoding="utf-8")
+
+
+def print_lines(name: str, text: str, lines: Iterable[str], *, writes: bool) -> None:
+    """Print each line of a table when it is made; if it ``writes``, put all below ``text``."""
+    made = []
+    for line in lines:
+        print(line, flush=True)
+        made.append(line)
+    if writes:
+        write_section(name, f"{text}\n" + "\n".join(made))
 
 
 def print_section(description: str | None, name: str, text: str, table: Callable[[], str]) -> None:

@@ -25,7 +25,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from sections import write_section
+from sections import print_lines
 
 from accuracy.gpu_serving import LLAMA, Published, read_rows
 from tensoropt.compiler.api.model import Model
@@ -157,12 +157,8 @@ def main() -> None:
     parser.add_argument("aiconfigurator", metavar="PROGRAM", help="its command")
     parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md too")
     given = parser.parse()
-    lines = []
-    for line in _table(read_rows(given.measured, math.inf), given.aiconfigurator):
-        print(line, flush=True)
-        lines.append(line)
-    if given.write:
-        write_section("gpu_services", f"{_TEXT}\n" + "\n".join(lines))
+    lines = _table(read_rows(given.measured, math.inf), given.aiconfigurator)
+    print_lines("gpu_services", _TEXT, lines, writes=given.write)
 
 
 if __name__ == "__main__":

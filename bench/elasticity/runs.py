@@ -6,11 +6,12 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+import waiting
 
 from elasticity import source
 from elasticity.subjects import Subject
@@ -19,7 +20,6 @@ from tensoropt.runtime.support.errors import UserError
 
 __all__ = ["elastic_job", "environment", "losses_in", "plain_command", "tool", "wait_until"]
 
-_LOOK_S = 0.05
 _PATIENCE_S = 300.0
 
 
@@ -96,13 +96,9 @@ def _client(name: str, process: subprocess.Popen[bytes]) -> Client:
     return Client(name)
 
 
-def wait_until(is_so: Callable[[], bool], patience_s: float = _PATIENCE_S) -> None:
-    """Wait until ``is_so`` returns True. Raises TimeoutError."""
-    end = time.monotonic() + patience_s
-    while not is_so():
-        if time.monotonic() > end:
-            raise TimeoutError(f"not within {patience_s:g} s")
-        time.sleep(_LOOK_S)
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Wait minutes until ``is_so`` returns True. Raises TimeoutError."""
+    waiting.wait_until(is_so, _PATIENCE_S)
 
 
 def losses_in(log: Path) -> list[float]:

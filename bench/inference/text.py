@@ -51,14 +51,11 @@ def prompt_of(length: int) -> list[int]:
     return [(7 * n * n + 3 * n + 11) % 1000 + 1 for n in range(length)]
 
 
-def plan_of(
-    model: Path, ranks: int, where: Path, stages: int = 1, device: str | None = None
-) -> Path:
+def plan_of(model: Path, ranks: int, where: Path, stages: int = 1) -> Path:
     """Return the fastest plan that `tensoropt-opt` finds in a few seconds."""
     folder = where / f"{model.parent.name}-{ranks}-{stages}"
     heads = ["--dim", f"kv_cache_dim={_head(model.parent)}"] if _is_genai(model.parent) else []
     devices = ["--devices", str(ranks), "--stages", str(stages)]
-    devices += [] if device is None else ["--device", device]
     flags = [*devices, "--pick", "knee", "--search-time", "10", *heads]
     if compile_model([str(model), *flags, "-o", str(folder)]):
         raise SystemExit(f"{model}: no plan")
@@ -195,7 +192,7 @@ def _open_others(arguments: argparse.Namespace, folder: Path, stack: ExitStack) 
 def _open_on_gpu(
     arguments: argparse.Namespace, folder: Path, where: Path, stack: ExitStack
 ) -> dict[str, Ask]:
-    plan, ways = plan_of(folder / "model.onnx", 1, where, device="h200"), {}
+    plan, ways = plan_of(folder / "model.onnx", 1, where), {}
     for texts in (1, *arguments.texts):
         name = "1 rank" if texts == 1 else f"1 rank, {texts} texts"
         ways[name] = open_session(stack, plan, 1, provider="cuda", texts=texts)

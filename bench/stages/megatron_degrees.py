@@ -15,25 +15,20 @@ import argparse
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from sections import write_section
+from sections import print_lines
 
-from stages.layered import Degrees, Prediction, even_chunks, predict
-from stages.megatron import SETTINGS, Row, Setting, predicted
-from tensoropt.compiler.cost.device import load_device
-from tensoropt.compiler.stages.families import FAMILIES, fitting
+from stages.layered import Degrees
+from stages.megatron import SETTINGS, Row, fastest_schedule, predicted
 from tensoropt.runtime.support.flags import Parser, run_command
 
 _TENSOR = (1, 2, 4, 8)  # within a node
 _STAGES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 _MICRO_BATCHES = (1, 2, 4, 8, 16)
-_SLACK = 0.9
-"""Other schedules are tried if they could be faster than the best by this part of 1F1B's time
-without its bubble: chunks may divide the layers more evenly."""
 _TEXT = """\
 ## Megatron-LM's degrees next to others
 
@@ -49,15 +44,8 @@ _HEAD = (
 )
 
 
-@dataclass(frozen=True)
-class _Candidate:
-    degrees: Degrees
-    schedule: str
-    step: Prediction
-
-
 def _splits(row: Row) -> Iterator[tuple[int, int, int, int]]:
-    """Yield degrees of tensor, stages and data, and micro-batches, on as many GPUs as the row's."""
+    """Yield degrees of tensor, stages and data with the row's number of GPUs, and micro-batches."""
     total = row.tensor * row.stages * row.data
     for tensor in _TENSOR:
         for stages in sorted({*_STAGES, row.stages}):
@@ -69,51 +57,26 @@ def _splits(row: Row) -> Iterator[tuple[int, int, int, int]]:
                     yield tensor, stages, data, micro_batch
 
 
-def _fastest(
-    row: Row, setting: Setting, split: tuple[int, int, int, int], most: int, best_s: float
-) -> _Candidate | None:
-    """Return the fastest schedule of a split in ``most`` bytes; slow splits have only one."""
-    tensor, stages, data, micro_batch = split
-    count, found = row.batch // data // micro_batch, None
-    device, bound_s = load_device(setting.device), 0.0
-    for name in fitting(FAMILIES, stages, row.layers) if stages > 1 else ["1f1b"]:
-        if name != "1f1b" and bound_s > best_s:
-            continue
-        family = FAMILIES[name]
-        layers = even_chunks(row.layers, stages * family.chunks)
-        degrees = Degrees(tensor, data, stages, layers, micro_batch, count)
-        step = predict(setting.model(row), setting.system, degrees, [[device]] * stages, family)
-        if name == "1f1b":
-            bound_s = _SLACK * step.time_s * count / (count + stages - 1)
-        if step.memory_bytes <= most and (found is None or step.time_s < found.step.time_s):
-            found = _Candidate(degrees, name, step)
-    return found
-
-
 def _line(job: tuple[int, int]) -> str:
     """Return the line of a row, by the numbers of its setting and of itself."""
     setting = SETTINGS[job[0]]
     row = setting.rows[job[1]]
     own, step = predicted(row, setting, setting.system)
-    best, faster, tried = None, 0, 0
-    for split in _splits(row):
+    best_s, cells, faster, tried = step.time_s, "the same | | |", 0, 0
+    for tensor, stages, data, micro_batch in _splits(row):
         tried += 1
-        limit_s = step.time_s if best is None else best.step.time_s
-        found = _fastest(row, setting, split, step.memory_bytes, limit_s)
-        if found is None or found.step.time_s >= step.time_s:
+        count = row.batch // data // micro_batch
+        degrees = Degrees(tensor, data, stages, (), micro_batch, count)
+        found = fastest_schedule(row, setting, degrees, step.memory_bytes, limit_s=best_s)
+        if found is None or found[0] >= step.time_s:
             continue
         faster += 1
-        if best is None or found.step.time_s < best.step.time_s:
-            best = found
-    cells = f"{row.tensor}, {row.stages}, {row.data}, {own.micro_batch} | {step.time_s:.2f} s"
-    if best is None:
-        other = "the same | | |"
-    else:
-        d = best.degrees
-        degrees = f"{d.tensor}, {d.stages}, {d.data}, {d.micro_batch}"
-        ratio = best.step.time_s / step.time_s
-        other = f"{degrees} | {best.schedule} | {best.step.time_s:.2f} s | {ratio:.2f}"
-    return f"| {setting.device} | {row.name} | {cells} | {other} | {faster} of {tried} |"
+        if found[0] < best_s:
+            best_s, name = found
+            ratio = f"{best_s:.2f} s | {best_s / step.time_s:.2f}"
+            cells = f"{tensor}, {stages}, {data}, {micro_batch} | {name} | {ratio}"
+    known = f"{row.tensor}, {row.stages}, {row.data}, {own.micro_batch} | {step.time_s:.2f} s"
+    return f"| {setting.device} | {row.name} | {known} | {cells} | {faster} of {tried} |"
 
 
 def main() -> None:
@@ -128,14 +91,9 @@ def main() -> None:
         for place, row in enumerate(setting.rows)
         if given.only in (None, setting.device) and (not given.models or row.name in given.models)
     ]
-    lines = [*_HEAD]
-    print("\n".join(_HEAD), flush=True)
     with ProcessPoolExecutor(2) as pool:
-        for line in pool.map(_line, jobs):
-            print(line, flush=True)
-            lines.append(line)
-    if given.write:
-        write_section("megatron_degrees", f"{_TEXT}\n" + "\n".join(lines))
+        lines = chain(_HEAD, pool.map(_line, jobs))
+        print_lines("megatron_degrees", _TEXT, lines, writes=given.write)
 
 
 if __name__ == "__main__":

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
-
-from waiting import wait_until
 
 from tensoropt.elastic.engines.on_ray.cluster import short_name
 
@@ -85,7 +84,10 @@ def cluster(**head: Any) -> Iterator[Nodes]:
 
 
 def _wait_until_gone(folder: Path) -> None:
-    wait_until(lambda: not _processes(folder), _GONE_S, f"processes of {folder} are still there")
+    end = time.monotonic() + _GONE_S
+    while (left := _processes(folder)) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert left == [], f"still there: {left}"
 
 
 def _processes(folder: Path) -> list[str]:

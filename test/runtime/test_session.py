@@ -466,9 +466,8 @@ def test_an_output_is_larger_than_the_plan_says(perceptron: Perceptron, tmp_path
     assert all(map(is_there, pids))
     del session  # nobody closes it
     assert not any(map(is_there, pids))
-    wait_until(
-        lambda: len(open_files()) <= len(before)
-    )  # the thread that started ranks has its own
+    # The thread that started ranks has files of its own.
+    wait_until(lambda: len(open_files()) <= len(before))
 
 
 def test_plans_that_no_session_runs(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:

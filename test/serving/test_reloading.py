@@ -22,6 +22,7 @@ from tensoropt.serving.metrics import Metrics
 from tensoropt.serving.opening import Opener
 from tensoropt.serving.options import ServingOptions, TextLimits
 
+PATIENCE_S = 60.0
 X = np.random.default_rng(3).random((3, 6), np.float32)
 
 
@@ -55,11 +56,11 @@ def test_a_replaced_plan_does_not_answer_for_the_old_one(folder):
         _replace(folder)
         np.testing.assert_allclose(_answer(client, "m", X), old, rtol=1e-5)
         os.kill(_ranks(server)[0], signal.SIGKILL)
-        wait_until(lambda: not client.is_server_ready())
+        wait_until(lambda: not client.is_server_ready(), PATIENCE_S)
         time.sleep(2.0)  # it would be there again by now
         assert not client.is_server_ready()
         server.process.send_signal(signal.SIGHUP)
-        wait_until(client.is_server_ready)
+        wait_until(client.is_server_ready, PATIENCE_S)
         np.testing.assert_allclose(_answer(client, "m", X), 2 * old, rtol=1e-5)
         server.process.send_signal(signal.SIGTERM)
         status, said = server.ended()
@@ -94,12 +95,12 @@ def test_a_reload_refuses_no_request(folder):
         refused = _line_with(server, "model 'm': the old plan stays: ")
         assert "rank1.onnx is missing" in refused
         asked = len(found)
-        wait_until(lambda: len(found) > asked + 1)  # also after it was refused
+        wait_until(lambda: len(found) > asked + 1, PATIENCE_S)  # also after it was refused
         (folder / "away").rename(folder / "m" / "rank1.onnx")
         assert _ranks(server) == first
         before = len(found)
         server.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: not set(first) & set(_ranks(server)))
+        wait_until(lambda: not set(first) & set(_ranks(server)), PATIENCE_S)
         over.set()
         asking.join()
         with _client(server) as client:
