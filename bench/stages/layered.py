@@ -128,6 +128,7 @@ class _Part:
                 sum(own.weights_s for own in costs),
                 kept_bytes=sum(own.kept_bytes for own in costs),
                 weights_bytes=sum(own.weights_bytes for own in costs),
+                working_bytes=max(own.working_bytes for own in costs),
             ),
             sum(own.parameters for own in parts),
         )
@@ -138,7 +139,6 @@ class _Parts:
     start: _Part
     layer: _Part
     end: _Part
-    working_bytes: int
 
     def chunks(self, layers: Sequence[int]) -> list[_Part]:
         found = []
@@ -203,14 +203,14 @@ def _parts(
     attention_s = _attention_s(model, system.precision, tensor, micro_batch, device)
     times = times_of(point, system, device, attention_s)
     cuts = _cuts(times.order)
-    chunks, step = times.order.home_chunks(cuts), times.step(cuts)
-    parameters = [0.0] * len(step.chunks)
+    chunks, costs = times.order.home_chunks(cuts), times.step(cuts)
+    parameters = [0.0] * len(costs)
     for (node, *_), size in times.static:
         own = graph.nodes[node]
         if isinstance(own, Argument) and own.state == "parameter":
             parameters[int(chunks[node])] += size / system.parameter_bytes
-    start, _, layer, _, end = map(_Part, step.chunks, parameters)
-    return _Parts(start, layer, end, step.working_bytes)
+    start, _, layer, _, end = map(_Part, costs, parameters)
+    return _Parts(start, layer, end)
 
 
 def _attention_s(
@@ -241,7 +241,7 @@ def predict(
     """
     own = family or degrees.family
     places = own.place(degrees.stages, degrees.chunks)
-    slowest, working_bytes = _slowest(model, system, degrees, devices, places)
+    slowest = _slowest(model, system, degrees, devices, places)
     parts = [part.costs for part in slowest]
     costs = _costs(model, system, degrees, parts, places, devices[0][0])
     found = execute(generate(own, degrees.stages, degrees.micro_batches, costs), costs)
@@ -256,7 +256,8 @@ def predict(
         )
         times_s = found.ends_s[stage][-1], update.exchange_s(*hidden_s), update.rest_s
         ends.append(Prediction(*times_s, ()))
-        sizes.append(update.static_bytes + found.kept_bytes[stage] + working_bytes)
+        working = max(parts[number].working_bytes for number in numbers)
+        sizes.append(update.static_bytes + found.kept_bytes[stage] + working)
     return replace(max(ends, key=lambda end: end.time_s), stage_bytes=tuple(sizes))
 
 
@@ -266,18 +267,17 @@ def _slowest(
     degrees: Degrees,
     devices: Sequence[Sequence[Device]],
     places: Sequence[int],
-) -> tuple[list[_Part], int]:
-    """Return each chunk on the slowest device of its stage, and the memory of temporary tensors."""
+) -> list[_Part]:
+    """Return each chunk on the slowest device of its stage."""
     kinds = {kind for own in devices for kind in own}
     known = {
         kind: _parts(model, system, degrees.tensor, degrees.micro_batch, kind) for kind in kinds
     }
     chunks = {kind: parts.chunks(degrees.layers) for kind, parts in known.items()}
-    slowest = [
+    return [
         max((chunks[kind][number] for kind in devices[place]), key=lambda part: part.work_s)
         for number, place in enumerate(places)
     ]
-    return slowest, max(parts.working_bytes for parts in known.values())
 
 
 def _costs(

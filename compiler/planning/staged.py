@@ -375,13 +375,14 @@ class _Spread:
     def devices(self, point: FrontierPoint, stages: int) -> Iterator[StageDevices]:
         """Yield the devices of ``stages`` for the strategies of ``point``."""
         if not self.groups:
-            yield StageDevices.of_one_kind(point, stages)
+            yield StageDevices.of_one_kind(point, stages, self.request.limit_bytes)
             return
         size = self.request.devices // stages
         priced = {own.name: self._priced(point, own.name) for own in self.groups}
         for order in dict.fromkeys(itertools.permutations(self.groups)):
             counts = [own.count // size for own in order]
-            yield StageDevices([priced[own.name] for own in order], counts, self.between.network)
+            points, link = [priced[own.name] for own in order], self.between.network
+            yield StageDevices(points, counts, link, self.request.memory_bytes)
 
     def _priced(self, point: FrontierPoint, name: str) -> FrontierPoint:
         """Return ``point`` on the device called ``name``."""

@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tensoropt.compiler.program.costs import tensor_bytes
-from tensoropt.compiler.program.evaluate import evaluator_of
+from tensoropt.compiler.program.evaluate import Record, evaluator_of
 from tensoropt.compiler.program.graph import Graph, Op, Result
 from tensoropt.compiler.program.timeline import node_times_of
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.stages.order import Floats, Ints, order_of
 from tensoropt.runtime.layout.mesh import Mesh
 
-__all__ = ["Costs", "NodeTimes", "StepCosts"]
+__all__ = ["Costs", "NodeTimes"]
 
 
 @dataclass
@@ -27,8 +27,9 @@ class Costs:
     ``backward_s`` is the time of the gradients of activations and of recomputation, ``weights_s``
     the time of the gradients of weights. ``once_s`` is spent once per step: gradients are reduced,
     parameters updated. ``static_bytes`` are parameters, gradients and moments. ``kept_bytes`` stay
-    from the forward to the backward pass. ``weights_bytes`` are the activations and gradients that
-    the gradients of weights read. ``sent_bytes`` pass to the next chunk.
+    from the forward to the backward pass, also those that an earlier chunk sent. ``weights_bytes``
+    are the activations and gradients that the gradients of weights read. ``working_bytes`` are the
+    other temporary tensors while the chunk runs. ``sent_bytes`` pass to the next chunk.
     """
 
     forward_s: float = 0.0
@@ -38,15 +39,8 @@ class Costs:
     static_bytes: int = 0
     kept_bytes: int = 0
     weights_bytes: int = 0
+    working_bytes: int = 0
     sent_bytes: int = 0
-
-
-@dataclass(frozen=True)
-class StepCosts:
-    """Costs of the chunks of a step in order, and the memory of temporary tensors of one chunk."""
-
-    chunks: tuple[Costs, ...]
-    working_bytes: int
 
 
 class NodeTimes:
@@ -81,8 +75,46 @@ class NodeTimes:
         nodes = [keepers[0] for keepers, _ in self.static]
         sizes = [size for _, size in self.static]
         static = _sums(order.homes[np.array(nodes, int)], np.array(sizes, float), count)
-        kept = np.where(order.is_kept, self.bytes, 0)
-        return static, _sums(order.homes[order.made], kept, count)
+        values, last = self._kept
+        return static, _sums(last, self.kept_bytes[values], count)
+
+    @cached_property
+    def _kept(self) -> tuple[Ints, Ints]:
+        """The values that other passes read, and the place of the last of these reads."""
+        values, readers = self.order.late_reads
+        last = np.full(len(self.bytes), len(self.order.forward))
+        np.minimum.at(last, values, self.order.homes[readers])
+        kept = np.unique(values)
+        return kept, last[kept]
+
+    @cached_property
+    def _record(self) -> Record:
+        return evaluator_of(self._point.tables).record(self._point.assignment)
+
+    @cached_property
+    def _events(self) -> tuple[Ints, Ints]:
+        """The node and the moment of each event; constants are made early, for all chunks."""
+        nodes = np.array(self._point.tables.variables)[self._record.events[:, 0]]
+        moments = np.array([*map(self._record.place, self._record.events[:, 4].tolist())])
+        made = np.array([not node.constant for node in self.order.graph.nodes])[nodes]
+        return nodes[made], moments[made]
+
+    @cached_property
+    def kept_bytes(self) -> Ints:
+        """The bytes of each value in the layouts that are live after the forward pass."""
+        nodes, moments = self._events
+        end = moments[self.order.runs_forward[nodes]].max(initial=0)
+        lives = self._record.lives
+        own = lives[(lives[:, 0] >= 0) & (lives[:, 2] <= end) & (lives[:, 3] > end)]
+        return _sums(own[:, 0], own[:, 4], len(self.bytes)).astype(np.int64)
+
+    @cached_property
+    def _peak_bytes(self) -> Ints:
+        """The most live bytes of temporary tensors while the nodes of each place run."""
+        nodes, moments = self._events
+        found = np.zeros(len(self.order.forward), np.int64)
+        np.maximum.at(found, self.order.homes[nodes], self._record.alive_bytes()[moments])
+        return found
 
     def stream_bytes(self, cuts: Sequence[int]) -> list[int]:
         """Return the bytes of temporary tensors of each stage of inference.
@@ -105,8 +137,7 @@ class NodeTimes:
     @cached_property
     def _without_grown(self) -> int:
         """The most bytes of the other temporary tensors of all layers."""
-        record = evaluator_of(self._point.tables).record(self._point.assignment)
-        return int(record.alive_bytes(self._grown).max())
+        return int(self._record.alive_bytes(self._grown).max())
 
     @cached_property
     def passing_bytes(self) -> Ints:
@@ -118,41 +149,56 @@ class NodeTimes:
         end = np.bincount(last[inside] + 1, self.bytes[inside], count)
         return np.cumsum(begin - end).astype(np.int64)
 
-    def step(self, cuts: Sequence[int]) -> StepCosts:
+    def step(self, cuts: Sequence[int]) -> tuple[Costs, ...]:
         """Return the costs of the chunks that begin at the start and at each place of ``cuts``."""
         order, homes, count = self.order, self.order.home_chunks(cuts), len(cuts) + 1
-
-        def add(values: npt.NDArray[np.generic], mask: npt.NDArray[np.bool_], at: Ints) -> Floats:
-            return _sums(at, np.where(mask, values, 0), count)
-
         weights = np.zeros(len(homes), bool)
         weights[list(order.weight_nodes(cuts))] = True
-        values, readers = order.reads
-        read = np.zeros(len(self.bytes), bool)
-        read[values[weights[readers]]] = True
-        at, forward = homes[order.made], order.in_forward
-        last = np.searchsorted(np.array(cuts), order.last_places, side="right")
-        sent = order.runs_forward[order.made] & (last > at)
-        begun, ended = (np.bincount(where, sent * self.bytes, count) for where in (at, last))
-        static = np.zeros(count)
+        forward = order.in_forward
+
+        def time_s(mask: npt.NDArray[np.bool_]) -> Floats:
+            return _sums(homes, np.where(mask, self.run_s, 0), count)
+
+        kept = order.runs_forward[order.made]
+        sizes = np.where(kept, self.kept_bytes, self.bytes)
+
+        def read_bytes(values: Ints, readers: Ints) -> Ints:
+            """Return the bytes of the values that each chunk reads after the forward pass."""
+            pairs = np.unique(values * count + homes[readers])
+            return _sums(pairs % count, sizes[pairs // count], count).astype(np.int64)
+
+        static = np.zeros(count, np.int64)
         for keepers, size in self.static:
             static[[*{homes[node] for node in keepers}]] += size
-        kept = add(self.bytes, order.is_kept, at)
-        times = (
-            add(self.run_s, forward, homes),
-            add(self.run_s, ~forward & ~weights, homes),
-            add(self.run_s, ~forward & weights, homes),
+        at, last = homes[order.made], np.searchsorted(cuts, order.last_places, side="right")
+        sent = kept & (last > at)
+        begun, ended = (np.bincount(where, sent * self.bytes, count) for where in (at, last))
+        values, readers = order.reads
+        by_weights = weights[readers] & ~weights[order.made[values]]
+        columns = (
+            time_s(forward),
+            time_s(~forward & ~weights),
+            time_s(~forward & weights),
             np.bincount(homes, self.once_s, count),
-        )
-        sizes = (
             static,
-            kept,
-            add(self.bytes, read & ~weights[order.made], at),
-            np.cumsum(begun - ended),
+            read_bytes(*order.late_reads),
+            read_bytes(values[by_weights], readers[by_weights]),
+            self._working_bytes(cuts),
+            np.cumsum(begun - ended).astype(np.int64),
         )
-        rows = zip(*(own.tolist() for own in times), *(own.tolist() for own in sizes), strict=True)
-        chunks = tuple(Costs(*row[:4], *map(int, row[4:])) for row in rows)
-        return StepCosts(chunks, max(self.transient_bytes - int(kept.sum()), 0))
+        return tuple(Costs(*row) for row in zip(*(own.tolist() for own in columns), strict=True))
+
+    def _working_bytes(self, cuts: Sequence[int]) -> Ints:
+        """Return the bytes of temporary tensors of each chunk that no other pass reads.
+
+        While a chunk runs in a step without stages, the activations of earlier chunks are live.
+        """
+        values, last = self._kept
+        kept = np.cumsum(_sums(last, self.kept_bytes[values], len(self.order.forward)))
+        ends = np.array([*cuts, len(self.order.forward)])
+        peaks = np.maximum.reduceat(self._peak_bytes, [0, *cuts])
+        found: Ints = np.maximum(peaks - kept[ends - 1].astype(np.int64), 0)
+        return found
 
 
 def _keepers(graph: Graph, value: int) -> list[int]:

@@ -36,18 +36,20 @@ def cuts_of(
     return begin.places_of(units)
 
 
-def cuts_within(devices: StageDevices, in_flight: Sequence[int]) -> list[int] | None:
+def cuts_within(
+    devices: StageDevices, in_flight: Sequence[int], before: Sequence[int]
+) -> list[int] | None:
     """Return the cuts of equal time into a chunk per stage that fits its device, if there are any.
 
-    Stages keep the activations of ``in_flight`` micro-batches.
+    Stages keep the activations of ``in_flight`` micro-batches. They have the temporary tensors of
+    the stages that the cuts ``before`` make.
     """
     whole = devices.group_times[0]
     begin = _Beginnings.cheap(whole)
     unit_s = [begin.units_s(times, "chunks")[0] for times in devices.group_times]
     static, kept = (np.add.reduceat(own, begin.places) for own in whole.place_bytes)
-    working = whole.step([]).working_bytes
-    pairs = zip(in_flight, devices.limits_bytes, strict=True)
-    room = [(static + count * kept) / max(most - working, 1) for count, most in pairs]
+    rows = zip(in_flight, devices.limits_bytes, whole.step(before), strict=True)
+    room = [(static + n * kept) / max(most - own.working_bytes, 1) for n, most, own in rows]
     times_s = [unit_s[group] for group in devices.groups]
     units = cut_within(times_s, begin.passing_bytes, room, begin.needed)
     return None if units is None else begin.places_of(units)

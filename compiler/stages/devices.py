@@ -9,7 +9,7 @@ from functools import cached_property
 
 from tensoropt.compiler.cost.device import Device, Link
 from tensoropt.compiler.search.frontier.search import FrontierPoint
-from tensoropt.compiler.stages.chunk_costs import NodeTimes, StepCosts
+from tensoropt.compiler.stages.chunk_costs import Costs, NodeTimes
 from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["StageDevices", "stage_link"]
@@ -21,17 +21,21 @@ class StageDevices:
 
     Stages in a row with like devices are a group. ``points`` has the choice on the device of each
     group, ``counts`` their numbers of stages. The links of neighbours in different groups are
-    ``between``.
+    ``between``. ``most_bytes`` is the memory limit of each process, by default the memory of its
+    device.
     """
 
     points: Sequence[FrontierPoint]
     counts: Sequence[int]
     between: Link | None = None
+    most_bytes: int | None = None
 
     @classmethod
-    def of_one_kind(cls, point: FrontierPoint, stages: int) -> StageDevices:
+    def of_one_kind(
+        cls, point: FrontierPoint, stages: int, most_bytes: int | None = None
+    ) -> StageDevices:
         """Return the stages of a program on the devices that ``point`` was searched for."""
-        return cls([point], [stages])
+        return cls([point], [stages], most_bytes=most_bytes)
 
     @property
     def stages(self) -> int:
@@ -58,8 +62,9 @@ class StageDevices:
 
     @cached_property
     def limits_bytes(self) -> list[float]:
-        """The memory of the device of each stage for its tensors, infinite if it is unknown."""
-        limits = [device.memory_capacity_bytes for device in self.devices]
+        """The memory of each stage for its tensors, infinite if there is no limit."""
+        capacities = (device.memory_capacity_bytes for device in self.devices)
+        limits = [most if self.most_bytes is None else self.most_bytes for most in capacities]
         if all(most is None for most in limits):
             return [math.inf] * self.stages
         return [math.inf if most is None else most - self.rest_bytes for most in limits]
@@ -82,12 +87,10 @@ class StageDevices:
         point = self.points[group]
         return stage_link(point.tables.device, self.counts[group], point.mesh)
 
-    def costs(self, cuts: Sequence[int], places: Sequence[int]) -> StepCosts:
+    def costs(self, cuts: Sequence[int], places: Sequence[int]) -> list[Costs]:
         """Return the costs of the chunks that ``cuts`` begin, each on its stage of ``places``."""
         steps = [times.step(cuts) for times in self.group_times]
-        groups = (self.groups[place] for place in places)
-        chunks = tuple(steps[group].chunks[number] for number, group in enumerate(groups))
-        return StepCosts(chunks, max(step.working_bytes for step in steps))
+        return [steps[self.groups[place]][number] for number, place in enumerate(places)]
 
 
 def stage_link(device: Device, stages: int, mesh: Sequence[int]) -> Link:

@@ -10,8 +10,11 @@ their chunks, in these limits, and in whether gradients of weights are tasks of 
 - ZB-H1 and ZB-H2 (Qi et al., 2023) fill bubbles with gradients of weights, in the memory of 1F1B or
   in twice the memory.
 - ZB-V, V-Half and V-Min (Qi et al., 2024) place the second half of the chunks in the opposite
-  order. They take the memory of 1F1B, half, and a third of it; the latter two repeat a pattern.
+  order. They take the memory of 1F1B, half, and a third of it; the latter two repeat a pattern, as
+  V-Two-Thirds does in between.
   ZB-V2 is to ZB-V as ZB-H2 to ZB-H1: with twice the memory, unequal passes leave smaller bubbles.
+
+ZB-H2 and ZB-V2 also keep as many micro-batches as stages have room for.
 """
 
 from __future__ import annotations
@@ -52,7 +55,8 @@ class Family:
     ``passes`` limits the micro-batches that have passed a chunk forward but not backward, summed
     over the chunks of a stage; ``kept`` limits those with activations. ``forward_first`` runs
     forward passes before backward passes. ``in_turns`` lets passes run in groups of one
-    micro-batch per stage, chunk by chunk. ``between`` makes the schedule repeat a pattern.
+    micro-batch per stage, chunk by chunk. ``between`` makes the schedule repeat a pattern. If a
+    schedule of a family that ``fills`` does not fit, there is one for the memory of the stages.
     """
 
     passes: Limit = _unlimited
@@ -63,6 +67,7 @@ class Family:
     forward_first: bool = False
     in_turns: bool = False
     between: Moments | None = None
+    fills: bool = False
 
     def with_chunks(self, chunks: int) -> Family:
         """Return the family with another number of chunks per stage."""
@@ -87,13 +92,19 @@ FAMILIES: dict[str, Family] = {
         passes=lambda stage, stages, _: 2 * (stages - stage) - 1,
         kept=lambda _, stages, __: 2 * stages - 1,
         splits_weights=True,
+        fills=True,
     ),
     "zb-v": Family(
         kept=lambda _, stages, __: 2 * stages, chunks=2, place=_zigzag, splits_weights=True
     ),
     "zb-v2": Family(
-        kept=lambda _, stages, __: 4 * stages, chunks=2, place=_zigzag, splits_weights=True
+        kept=lambda _, stages, __: 4 * stages,
+        chunks=2,
+        place=_zigzag,
+        splits_weights=True,
+        fills=True,
     ),
+    "v-two-thirds": Family(chunks=2, place=_zigzag, splits_weights=True, between=(1, 3, 1, 3)),
     "v-half": Family(chunks=2, place=_zigzag, splits_weights=True, between=(1, 2, 1, 2)),
     "v-min": Family(chunks=2, place=_zigzag, splits_weights=True, between=(1, 1, 1, 1)),
 }
@@ -109,30 +120,44 @@ def fitting(families: Mapping[str, Family], stages: int, most_chunks: int) -> li
 
 
 def generate(
-    family: Family, stages: int, micro_batches: int, costs: Sequence[ChunkCost] | None = None
+    family: Family,
+    stages: int,
+    micro_batches: int,
+    costs: Sequence[ChunkCost] | None = None,
+    room_bytes: Sequence[float] | None = None,
 ) -> Schedule:
     """Return the schedule of a family for chunks with ``costs``, of one second each by default.
 
-    There are ``family.chunks`` chunks per stage. ``O(n log n)`` in the tasks.
+    There are ``family.chunks`` chunks per stage. With ``room_bytes`` a stage keeps activations of
+    that size, instead of ``family.kept`` chunks. They are at least those of one micro-batch.
+    ``O(n log n)`` in the tasks.
     """
     places = family.place(stages, family.chunks)
     if family.between is not None:
         return repeat(places, micro_batches, family.between)
     own = costs or [ChunkCost()] * len(places)
-    return _Generator(family, places, stages, micro_batches, own).run()
+    if room_bytes is None:
+        room = [float(family.kept(stage, stages, family.chunks)) for stage in range(stages)]
+        sizes = [(1.0, 1.0)] * len(places)
+    else:
+        room = [*room_bytes]
+        sizes = [(float(max(c.kept_bytes, c.weights_bytes)), float(c.weights_bytes)) for c in own]
+    return _Generator(family, places, micro_batches, own, room, sizes).run()
 
 
 @dataclass
 class _Stage:
     """A stage while a schedule is generated.
 
-    ``forward`` and ``backward`` are heaps of passes with an input that has arrived, by priority.
+    ``kept`` is the size of the activations that it has, at most ``room``. ``forward`` and
+    ``backward`` are heaps of passes with an input that has arrived, by priority.
     """
 
     number: int
     last_chunk: int
+    room: float
     passes: int = 0
-    kept: int = 0
+    kept: float = 0.0
     free_s: float = 0.0
     order: list[Task] = field(default_factory=list)
     forward: list[tuple[tuple[int, int, int], Task]] = field(default_factory=list)
@@ -142,18 +167,25 @@ class _Stage:
 
 
 class _Generator:
+    """Generates one schedule.
+
+    ``sizes`` are those of the activations of each chunk, before and after its backward pass;
+    ``room`` is for those of each stage.
+    """
+
     def __init__(
         self,
         family: Family,
         places: tuple[int, ...],
-        stages: int,
         micro_batches: int,
         costs: Sequence[ChunkCost],
+        room: Sequence[float],
+        sizes: Sequence[tuple[float, float]],
     ) -> None:
-        self.family, self.places, self.costs = family, places, costs
+        self.family, self.places, self.costs, self.sizes = family, places, costs, sizes
         self.micro_batches, self.last = micro_batches, len(places) - 1
         deepest = {place: chunk for chunk, place in enumerate(places)}
-        self.stages = [_Stage(number, deepest[number]) for number in range(stages)]
+        self.stages = [_Stage(number, deepest[number], own) for number, own in enumerate(room)]
         if family.in_turns:
             for stage in self.stages:
                 own = [c for c, place in enumerate(places) if place == stage.number]
@@ -207,9 +239,10 @@ class _Generator:
         stage.order.append(task)
         self._wake(end_s, stage.number)
         work, micro_batch, chunk = task
+        early, late = self.sizes[chunk]
         if work == "F":
             stage.passes += 1
-            stage.kept += 1
+            stage.kept += early
             follows = (
                 Task("F", micro_batch, chunk + 1) if chunk < self.last else Task("B", *task[1:])
             )
@@ -218,13 +251,14 @@ class _Generator:
             stage.passes -= 1
             if split:
                 stage.weights.append(Task("W", micro_batch, chunk))
+                stage.kept -= early - late
             else:
-                stage.kept -= 1
+                stage.kept -= early
             if chunk:
                 follows = Task("B", micro_batch, chunk - 1)
                 self._arrive(end_s + self.costs[chunk - 1].sent_s, follows)
         else:
-            stage.kept -= 1
+            stage.kept -= late
 
     def _next(self, stage: _Stage) -> Task | None:
         forward = self._forward(stage)
@@ -248,7 +282,7 @@ class _Generator:
         task = stage.forward[0][1]
         if stage.turns and task != stage.turns[-1]:
             return None
-        size = (stage.number, len(self.stages), self.family.chunks)
-        room = 1 if task.chunk == stage.last_chunk else 2
-        fits = stage.passes < self.family.passes(*size)
-        return task if fits and stage.kept + room <= self.family.kept(*size) else None
+        own, last = self.sizes[task.chunk][0], self.sizes[stage.last_chunk][0]
+        needed = own if task.chunk == stage.last_chunk else own + last
+        passes = self.family.passes(stage.number, len(self.stages), self.family.chunks)
+        return task if stage.passes < passes and stage.kept + needed <= stage.room else None

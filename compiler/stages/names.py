@@ -4,5 +4,8 @@ from __future__ import annotations
 
 __all__ = ["SCHEDULES"]
 
-SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "zb-v2", "v-half", "v-min")
+SCHEDULES = (
+    *("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "zb-v2"),
+    *("v-two-thirds", "v-half", "v-min"),
+)
 """The names alone: flags are read without the families."""

@@ -85,8 +85,15 @@ class Order:
 
     @cached_property
     def reads(self) -> tuple[Ints, Ints]:
-        """A value and its reader, for each operand of the graph."""
-        pairs = [(v, r) for v, value in enumerate(self.graph.values) for r, _ in value.uses]
+        """A value and its reader, for each operand of the graph.
+
+        A program has no memory for the result of an `Identity`: its readers read the operand.
+        """
+        own = [*range(len(self.graph.values))]
+        for node in self.graph.nodes:
+            if isinstance(node, Op) and node.info.name == "Identity":
+                own[node.results[0]] = own[next(v for v in node.operands if v is not None)]
+        pairs = [(own[v], r) for v, value in enumerate(self.graph.values) for r, _ in value.uses]
         found = np.array(pairs, np.int64).reshape(-1, 2)
         return found[:, 0], found[:, 1]
 
@@ -107,13 +114,12 @@ class Order:
         return found
 
     @cached_property
-    def is_kept(self) -> Flags:
-        """True for each value of the forward pass that an operation of another pass reads."""
+    def late_reads(self) -> tuple[Ints, Ints]:
+        """A value of the forward pass and its reader, for each operand of another pass."""
         values, readers = self.reads
         others = np.array([isinstance(node, Op) for node in self.graph.nodes]) & ~self.runs_forward
-        found = np.zeros(len(self.graph.values), bool)
-        found[values[others[readers]]] = True
-        return found & self.runs_forward[self.made]
+        late = others[readers] & self.runs_forward[self.made[values]]
+        return values[late], readers[late]
 
     def chunks(self, cuts: Sequence[int]) -> Ints:
         """Return the chunk of each node, -1 for none; a chunk begins at each place of ``cuts``."""

@@ -11,7 +11,7 @@ import numpy as np
 from tensoropt.compiler.program.evaluate import ProgramCost
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.stages.bounds import early_chunks
-from tensoropt.compiler.stages.chunk_costs import Costs, StepCosts
+from tensoropt.compiler.stages.chunk_costs import Costs
 from tensoropt.compiler.stages.chunks import Evenness, cuts_of, cuts_within
 from tensoropt.compiler.stages.devices import StageDevices
 from tensoropt.compiler.stages.families import FAMILIES, STREAM, generate
@@ -119,6 +119,7 @@ class Pipeline:
 def pipelines_of(devices: StageDevices, families: Sequence[str]) -> list[Pipeline]:
     """Return the pipelines of each family, which fit the step, one for each of its cuts.
 
+    Those above the memory of a stage are followed by pipelines that fit it, if the family has any.
     Linear in the operands of the program, ``O(n log n)`` in the tasks of all stages.
     """
     known: dict[tuple[tuple[int, ...], Evenness], _Cut] = {}  # by the groups of chunks
@@ -130,10 +131,25 @@ def pipelines_of(devices: StageDevices, families: Sequence[str]) -> list[Pipelin
             if key not in known:
                 known[key] = _Cut.read(devices, places, cuts_of(devices, places, evenness))
             found.append(_pipeline(devices, name, known[key]))
+            if FAMILIES[name].fills and not found[-1].fits:
+                found += _filled(found[-1], known[key])
         if FAMILIES[name].chunks == 1 and not found[-1].fits:
-            begin = cuts_within(devices, _in_flight(devices, name))
+            begin = cuts_within(devices, _in_flight(devices, name), found[-1].cuts)
             found += [] if begin is None else [pipeline_of(devices, name, begin)]
     return found
+
+
+def _filled(pipeline: Pipeline, cut: _Cut) -> list[Pipeline]:
+    """Return the pipeline that keeps as many micro-batches as fit, if its stages have room."""
+    devices, kept = pipeline.devices, pipeline.execution.kept_bytes
+    rows = zip(devices.limits_bytes, pipeline.stage_bytes, kept, strict=True)
+    room = [most - (size - own) for most, size, own in rows]
+    needed = [0] * pipeline.stages
+    for stage, cost in zip(pipeline.schedule.places, pipeline.costs, strict=True):
+        needed[stage] += max(cost.kept_bytes, cost.weights_bytes)
+    if any(own < least for own, least in zip(room, needed, strict=True)):
+        return []
+    return [_pipeline(devices, pipeline.family, cut, room)]
 
 
 def pipeline_of(devices: StageDevices, family: str, cuts: Sequence[int]) -> Pipeline:
@@ -155,7 +171,7 @@ class _Cut:
     """The places of the forward pass at which chunks begin, and the costs of these."""
 
     begin: Sequence[int]
-    step: StepCosts
+    chunks: Sequence[Costs]
     early_chunks: float
 
     @classmethod
@@ -172,19 +188,22 @@ def _evenness(family: str, stages: int) -> Sequence[Evenness]:
     return ("chunks", "ends" if own.splits_weights else "ends without W")
 
 
-def _pipeline(devices: StageDevices, name: str, cut: _Cut) -> Pipeline:
-    family, chunks, stages = FAMILIES[name], cut.step.chunks, devices.stages
+def _pipeline(
+    devices: StageDevices, name: str, cut: _Cut, room_bytes: Sequence[float] | None = None
+) -> Pipeline:
+    family, chunks, stages = FAMILIES[name], cut.chunks, devices.stages
     places = family.place(stages, family.chunks)
     costs = [_cost(devices, chunks, number, places) for number in range(len(chunks))]
-    schedule = generate(family, stages, devices.first.tables.graph.micro_batches, costs)
+    micro_batches = devices.first.tables.graph.micro_batches
+    schedule = generate(family, stages, micro_batches, costs, room_bytes)
     execution = execute(schedule, costs)
-    static, time_s = [0] * stages, 0.0
+    sizes, static, time_s = [0] * stages, [0] * stages, 0.0
     for stage in range(stages):
         own = [chunk for chunk, place in zip(chunks, places, strict=True) if place == stage]
         end_s = execution.ends_s[stage][-1] + sum(chunk.once_s for chunk in own)
         time_s, static[stage] = max(time_s, end_s), sum(chunk.static_bytes for chunk in own)
-    kept = zip(static, execution.kept_bytes, strict=True)
-    sizes = [own + more + cut.step.working_bytes for own, more in kept]
+        working = max(chunk.working_bytes for chunk in own)
+        sizes[stage] = static[stage] + execution.kept_bytes[stage] + working
     return Pipeline(
         devices,
         name,

@@ -21,7 +21,7 @@ def stream_of(devices: StageDevices) -> Pipeline:
     values of one earlier input that are still being sent. Linear in the operands of the program.
     """
     cuts, last = stream_cuts(devices), devices.stages - 1
-    step, kinds = devices.costs(cuts, range(devices.stages)), devices.devices
+    chunks, kinds = devices.costs(cuts, range(devices.stages)), devices.devices
     costs = [
         ChunkCost(
             own.forward_s + kinds[number].step_overhead_s,
@@ -30,12 +30,12 @@ def stream_of(devices: StageDevices) -> Pipeline:
             else devices.link(number, number + 1).send_s(own.sent_bytes),
             kept_bytes=own.sent_bytes,
         )
-        for number, own in enumerate(step.chunks)
+        for number, own in enumerate(chunks)
     ]
     schedule = Schedule.of_stream(devices.stages)
     execution = execute(schedule, costs)
-    static = [own.static_bytes for own in step.chunks]
-    sent = [own.sent_bytes for own in step.chunks]
+    static = [own.static_bytes for own in chunks]
+    sent = [own.sent_bytes for own in chunks]
     transient = devices.group_times[0].stream_bytes(cuts)
     return Pipeline(
         devices,

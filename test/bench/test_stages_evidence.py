@@ -43,9 +43,8 @@ def test_no_partition_has_a_slowest_part_below_the_bound(times_s: list[float], p
 def test_three_layers_stand_for_all() -> None:
     """Layers that are repeated take the time and the memory of a model that has them."""
     graph = layered._graph(TINY, PLAIN)
-    whole = NodeTimes(fastest_plan(graph, 1, H100)).step([])
+    (own,) = NodeTimes(fastest_plan(graph, 1, H100)).step([])
     (part,) = layered._parts(TINY, PLAIN, 1, TINY.batch, H100).chunks([TINY.layers])
-    (own,) = whole.chunks
     assert part.work_s == pytest.approx(own.forward_s + own.backward_s + own.weights_s, rel=0.02)
     assert part.costs.kept_bytes == pytest.approx(own.kept_bytes, rel=0.02)
     assert part.parameters == pytest.approx(TINY.build("x").parameters, rel=0.01)

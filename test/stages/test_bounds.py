@@ -17,7 +17,8 @@ from tensoropt.runtime.stages.schedule import Schedule, Task
 from tensoropt.runtime.support.errors import UserError
 
 TIMES = st.tuples(*[st.sampled_from([0.0, 0.5, 1.0, 2.0, 5.0])] * 3, st.integers(0, 2))
-SPLIT, ONCE_S = ("zb-h1", "zb-h2", "zb-v", "zb-v2", "v-half", "v-min"), 0.25
+ONCE_S = 0.25
+SPLIT = tuple(name for name, own in FAMILIES.items() if own.splits_weights)
 
 Places = Sequence[tuple[float, float, float, int]]
 """The times of each place: forward, backward, gradients of weights, once per step in units."""

@@ -86,7 +86,7 @@ def intervals(point: FrontierPoint, stages: int) -> dict[tuple[int, ...], float]
     times, found = NodeTimes(point), {}
     link, overhead_s = stage_link(point.tables.device, stages, point.mesh), 2e-6
     for cuts in all_cuts(times.order, stages):
-        chunks = times.step(cuts).chunks
+        chunks = times.step(cuts)
         sent = [link.latency_s + own.sent_bytes / link.bandwidth_bytes_per_s for own in chunks[:-1]]
         found[cuts] = max([*sent, *(own.forward_s + overhead_s for own in chunks)])
     return found

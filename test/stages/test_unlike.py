@@ -77,7 +77,7 @@ def intervals(devices: StageDevices) -> list[float]:
     kinds, times, stages = devices.devices, devices.group_times, devices.stages
     found = []
     for cuts in all_cuts(times[0].order, stages):
-        chunks = [times[g].step(cuts).chunks[n] for n, g in enumerate(devices.groups)]
+        chunks = [times[g].step(cuts)[n] for n, g in enumerate(devices.groups)]
         sent = [devices.link(n, n + 1).send_s(own.sent_bytes) for n, own in enumerate(chunks[:-1])]
         run = [o.forward_s + d.step_overhead_s for o, d in zip(chunks, kinds, strict=True)]
         found.append(max(*run, *sent))
