@@ -129,6 +129,7 @@ class _Part:
                 kept_bytes=sum(own.kept_bytes for own in costs),
                 weights_bytes=sum(own.weights_bytes for own in costs),
                 working_bytes=max(own.working_bytes for own in costs),
+                gradient_bytes=max(own.gradient_bytes for own in costs),
             ),
             sum(own.parameters for own in parts),
         )
@@ -256,8 +257,7 @@ def predict(
         )
         times_s = found.ends_s[stage][-1], update.exchange_s(*hidden_s), update.rest_s
         ends.append(Prediction(*times_s, ()))
-        working = max(parts[number].working_bytes for number in numbers)
-        sizes.append(update.static_bytes + found.kept_bytes[stage] + working)
+        sizes.append(update.static_bytes + found.peak_bytes[stage])
     return replace(max(ends, key=lambda end: end.time_s), stage_bytes=tuple(sizes))
 
 
@@ -302,5 +302,6 @@ def _costs(
         waits_s = before_s + after_s if system.waits_for_sends else 0.0
         times = own.forward_s + waits_s, own.backward_s + waits_s, own.weights_s
         between_s = 0.0 if system.waits_for_sends else after_s
-        found.append(ChunkCost(*times, between_s, own.kept_bytes, own.weights_bytes))
+        sizes = own.kept_bytes, own.weights_bytes, own.working_bytes, own.gradient_bytes
+        found.append(ChunkCost(*times, between_s, *sizes))
     return found

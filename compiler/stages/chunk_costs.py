@@ -29,7 +29,8 @@ class Costs:
     parameters updated. ``static_bytes`` are parameters, gradients and moments. ``kept_bytes`` stay
     from the forward to the backward pass, also those that an earlier chunk sent. ``weights_bytes``
     are the activations and gradients that the gradients of weights read. ``working_bytes`` are the
-    other temporary tensors while the chunk runs. ``sent_bytes`` pass to the next chunk.
+    other temporary tensors of a pass, ``gradient_bytes`` the largest gradient of a weight.
+    ``sent_bytes`` pass to the next chunk.
     """
 
     forward_s: float = 0.0
@@ -40,6 +41,7 @@ class Costs:
     kept_bytes: int = 0
     weights_bytes: int = 0
     working_bytes: int = 0
+    gradient_bytes: int = 0
     sent_bytes: int = 0
 
 
@@ -81,9 +83,11 @@ class NodeTimes:
     @cached_property
     def _kept(self) -> tuple[Ints, Ints]:
         """The values that other passes read, and the place of the last of these reads."""
-        values, readers = self.order.late_reads
-        last = np.full(len(self.bytes), len(self.order.forward))
-        np.minimum.at(last, values, self.order.homes[readers])
+        order, (values, readers) = self.order, self.order.reads
+        late = order.runs_late[readers] & order.runs_forward[order.made[values]]
+        values, readers = values[late], readers[late]
+        last = np.full(len(self.bytes), len(order.forward))
+        np.minimum.at(last, values, order.homes[readers])
         kept = np.unique(values)
         return kept, last[kept]
 
@@ -159,31 +163,37 @@ class NodeTimes:
         def time_s(mask: npt.NDArray[np.bool_]) -> Floats:
             return _sums(homes, np.where(mask, self.run_s, 0), count)
 
-        kept = order.runs_forward[order.made]
-        sizes = np.where(kept, self.kept_bytes, self.bytes)
+        made_early = order.runs_forward[order.made]
+        sizes = np.where(self.kept_bytes > 0, self.kept_bytes, self.bytes)
+        values, readers = order.reads
+        # A reader in a later chunk than a recomputed value reads the original.
+        is_later = homes[readers] > homes[order.made[values]]
+        values = np.where(is_later, order.originals[values], values)
 
-        def read_bytes(values: Ints, readers: Ints) -> Ints:
+        def read_bytes(mask: npt.NDArray[np.bool_]) -> Ints:
             """Return the bytes of the values that each chunk reads after the forward pass."""
-            pairs = np.unique(values * count + homes[readers])
+            pairs = np.unique(values[mask] * count + homes[readers[mask]])
             return _sums(pairs % count, sizes[pairs // count], count).astype(np.int64)
 
         static = np.zeros(count, np.int64)
         for keepers, size in self.static:
             static[[*{homes[node] for node in keepers}]] += size
         at, last = homes[order.made], np.searchsorted(cuts, order.last_places, side="right")
-        sent = kept & (last > at)
+        sent = made_early & (last > at)
         begun, ended = (np.bincount(where, sent * self.bytes, count) for where in (at, last))
-        values, readers = order.reads
-        by_weights = weights[readers] & ~weights[order.made[values]]
+        by_weights = weights[order.made]
+        gradients = np.zeros(count, np.int64)
+        np.maximum.at(gradients, at[by_weights], self.bytes[by_weights])
         columns = (
             time_s(forward),
             time_s(~forward & ~weights),
             time_s(~forward & weights),
             np.bincount(homes, self.once_s, count),
             static,
-            read_bytes(*order.late_reads),
-            read_bytes(values[by_weights], readers[by_weights]),
+            read_bytes(made_early[values] & order.runs_late[readers]),
+            read_bytes(weights[readers] & ~by_weights[values]),
             self._working_bytes(cuts),
+            gradients,
             np.cumsum(begun - ended).astype(np.int64),
         )
         return tuple(Costs(*row) for row in zip(*(own.tolist() for own in columns), strict=True))

@@ -6,6 +6,7 @@ that place, so that one look at the graph serves all cuts of it.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +16,7 @@ import numpy.typing as npt
 
 from tensoropt.compiler.program.graph import Argument, Graph, Op, Result, once_per_graph
 from tensoropt.compiler.training.weight_gradients import weight_gradients
+from tensoropt.dialects.onnx import BARRIER
 
 __all__ = ["Flags", "Floats", "Ints", "Order", "order_of"]
 
@@ -23,6 +25,9 @@ Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 _NONE = -1
+
+_PASSES_ON = {"Identity", BARRIER}
+"""Operators with a result that is their first operand."""
 
 _SIZES = {"Shape", "Size"}
 """Operators with results that are no elements of their operands."""
@@ -87,13 +92,15 @@ class Order:
     def reads(self) -> tuple[Ints, Ints]:
         """A value and its reader, for each operand of the graph.
 
-        A program has no memory for the result of an `Identity`: its readers read the operand.
+        Operations that only pass an operand on take no memory: their readers read the operand.
         """
-        own = [*range(len(self.graph.values))]
-        for node in self.graph.nodes:
-            if isinstance(node, Op) and node.info.name == "Identity":
-                own[node.results[0]] = own[next(v for v in node.operands if v is not None)]
-        pairs = [(own[v], r) for v, value in enumerate(self.graph.values) for r, _ in value.uses]
+        graph, own = self.graph, [*range(len(self.graph.values))]
+        passes = [isinstance(n, Op) and n.info.name in _PASSES_ON for n in graph.nodes]
+        for index in itertools.compress(range(len(graph.nodes)), passes):
+            node = graph.nodes[index]
+            own[node.results[0]] = own[next(v for v in node.operands if v is not None)]
+        values = enumerate(graph.values)
+        pairs = [(own[v], r) for v, value in values for r, _ in value.uses if not passes[r]]
         found = np.array(pairs, np.int64).reshape(-1, 2)
         return found[:, 0], found[:, 1]
 
@@ -114,12 +121,18 @@ class Order:
         return found
 
     @cached_property
-    def late_reads(self) -> tuple[Ints, Ints]:
-        """A value of the forward pass and its reader, for each operand of another pass."""
-        values, readers = self.reads
-        others = np.array([isinstance(node, Op) for node in self.graph.nodes]) & ~self.runs_forward
-        late = others[readers] & self.runs_forward[self.made[values]]
-        return values[late], readers[late]
+    def runs_late(self) -> Flags:
+        """True for each operation that does not run in the forward pass."""
+        return np.array([isinstance(node, Op) for node in self.graph.nodes]) & ~self.runs_forward
+
+    @cached_property
+    def originals(self) -> Ints:
+        """The value that each value recomputes, itself for others."""
+        found = np.arange(len(self.graph.values))
+        for node in self.graph.nodes:
+            if isinstance(node, Op) and node.repeats is not None:
+                found[node.results] = self.graph.nodes[node.repeats].results
+        return found
 
     def chunks(self, cuts: Sequence[int]) -> Ints:
         """Return the chunk of each node, -1 for none; a chunk begins at each place of ``cuts``."""

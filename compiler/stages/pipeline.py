@@ -141,14 +141,14 @@ def pipelines_of(devices: StageDevices, families: Sequence[str]) -> list[Pipelin
 
 def _filled(pipeline: Pipeline, cut: _Cut) -> list[Pipeline]:
     """Return the pipeline that keeps as many micro-batches as fit, if its stages have room."""
-    devices, kept = pipeline.devices, pipeline.execution.kept_bytes
-    rows = zip(devices.limits_bytes, pipeline.stage_bytes, kept, strict=True)
-    room = [most - (size - own) for most, size, own in rows]
-    needed = [0] * pipeline.stages
-    for stage, cost in zip(pipeline.schedule.places, pipeline.costs, strict=True):
-        needed[stage] += max(cost.kept_bytes, cost.weights_bytes)
-    if any(own < least for own, least in zip(room, needed, strict=True)):
-        return []
+    devices, places = pipeline.devices, pipeline.schedule.places
+    room: list[float] = []
+    for stage, most in enumerate(devices.limits_bytes):
+        own = [cost for cost, place in zip(pipeline.costs, places, strict=True) if place == stage]
+        working = max(max(cost.working_bytes, cost.gradient_bytes) for cost in own)
+        room.append(most - pipeline.static_bytes_of[stage] - working)
+        if room[-1] < sum(max(cost.kept_bytes, cost.weights_bytes) for cost in own):
+            return []
     return [_pipeline(devices, pipeline.family, cut, room)]
 
 
@@ -202,8 +202,7 @@ def _pipeline(
         own = [chunk for chunk, place in zip(chunks, places, strict=True) if place == stage]
         end_s = execution.ends_s[stage][-1] + sum(chunk.once_s for chunk in own)
         time_s, static[stage] = max(time_s, end_s), sum(chunk.static_bytes for chunk in own)
-        working = max(chunk.working_bytes for chunk in own)
-        sizes[stage] = static[stage] + execution.kept_bytes[stage] + working
+        sizes[stage] = static[stage] + execution.peak_bytes[stage]
     return Pipeline(
         devices,
         name,
@@ -227,4 +226,5 @@ def _cost(
     if number + 1 < len(places) and places[number] != places[number + 1]:
         sent_s = devices.link(places[number], places[number + 1]).send_s(own.sent_bytes)
     times = own.forward_s, own.backward_s, own.weights_s, sent_s
-    return ChunkCost(*times, own.kept_bytes, own.weights_bytes)
+    sizes = own.kept_bytes, own.weights_bytes, own.working_bytes, own.gradient_bytes
+    return ChunkCost(*times, *sizes)

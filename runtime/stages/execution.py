@@ -19,7 +19,8 @@ class ChunkCost:
     ``backward_s`` is the time of the gradients of its input, ``weights_s`` the time of the
     gradients of its weights. ``sent_s`` is the time to send its output to the next chunk, and the
     gradient back. ``kept_bytes`` stay from the forward pass to the backward pass, ``weights_bytes``
-    from there to the gradients of weights, if these are tasks of their own.
+    from there to the gradients of weights, if these are tasks of their own. A pass has
+    ``working_bytes`` more while it runs, a task of gradients of weights ``gradient_bytes``.
     """
 
     forward_s: float = 1.0
@@ -28,6 +29,8 @@ class ChunkCost:
     sent_s: float = 0.0
     kept_bytes: int = 0
     weights_bytes: int = 0
+    working_bytes: int = 0
+    gradient_bytes: int = 0
 
     def time_s(self, task: Task, *, splits_weights: bool) -> float:
         """Return the time of a task of this chunk."""
@@ -40,11 +43,16 @@ class ChunkCost:
 
 @dataclass(frozen=True)
 class Execution:
-    """The start and the end of each task, by stage, and the most bytes that each stage keeps."""
+    """The start and the end of each task, by stage.
+
+    ``kept_bytes`` are the most that each stage keeps between its tasks, ``peak_bytes`` the most
+    while they run.
+    """
 
     starts_s: tuple[tuple[float, ...], ...]
     ends_s: tuple[tuple[float, ...], ...]
     kept_bytes: tuple[int, ...]
+    peak_bytes: tuple[int, ...]
 
     @property
     def time_s(self) -> float:
@@ -150,8 +158,8 @@ def execute(schedule: Schedule, costs: Sequence[ChunkCost]) -> Execution:
             f"schedule: stage {stage} waits forever: expected {source} on stage "
             f"{schedule.places[source.chunk]} to run before {task}"
         )
-    kept = tuple(_kept_bytes(order, costs, split) for order in schedule.orders)
-    return Execution(tuple(map(tuple, starts)), tuple(map(tuple, ends)), kept)
+    kept, peaks = zip(*(_bytes(order, costs, split) for order in schedule.orders), strict=True)
+    return Execution(tuple(map(tuple, starts)), tuple(map(tuple, ends)), kept, peaks)
 
 
 def _source(task: Task, last: int) -> Task | None:
@@ -169,11 +177,12 @@ def _sent_s(source: Task, task: Task, costs: Sequence[ChunkCost]) -> float:
     return costs[min(source.chunk, task.chunk)].sent_s if source.chunk != task.chunk else 0.0
 
 
-def _kept_bytes(order: Sequence[Task], costs: Sequence[ChunkCost], split: bool) -> int:
-    """Return the most bytes of activations that a stage keeps between its tasks."""
-    now = most = 0
+def _bytes(order: Sequence[Task], costs: Sequence[ChunkCost], split: bool) -> tuple[int, int]:
+    """Return the most bytes of activations that a stage keeps, and the most of all tensors."""
+    now = most = peak = 0
     for task in order:
         cost = costs[task.chunk]
+        before = now
         if task.work == "F":
             now += cost.kept_bytes
         elif task.work == "W":
@@ -181,4 +190,6 @@ def _kept_bytes(order: Sequence[Task], costs: Sequence[ChunkCost], split: bool) 
         else:
             now += (cost.weights_bytes if split else 0) - cost.kept_bytes
         most = max(most, now)
-    return most
+        own = cost.gradient_bytes if task.work == "W" else cost.working_bytes
+        peak = max(peak, max(before, now) + own)
+    return most, peak

@@ -11,6 +11,7 @@ from graphs.gpt import Gpt
 import tensoropt as to
 from tensoropt.compiler.planning.request import AUTO, Request
 from tensoropt.compiler.program.graph import Node, Op
+from tensoropt.compiler.search.frontier.points import stages_of
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.stages.devices import StageDevices
 from tensoropt.compiler.stages.families import FAMILIES
@@ -158,3 +159,26 @@ def is_backward(node: Node) -> bool:
 )
 def test_micro_batches_on_several_nodes_are_pipelined(asked: dict, stages: int) -> None:
     assert Request(device="h100", **asked).stages == stages
+
+
+@pytest.mark.parametrize("recompute", ["none", "blocks"])
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "zb-h1", "v-half"])
+def test_the_memory_of_the_fullest_stage_is_that_of_its_graphs(
+    model: to.Model, tmp_path: Path, schedule: str, recompute: str
+) -> None:
+    asked = {"train": training(recompute=recompute), "stages": 2, "schedule": schedule}
+    found = model.frontier(4, device="h100", search="expert", **asked)  # type: ignore[arg-type]
+    point = next(own for own in found if stages_of(own.found) > 1)
+    compiled_bytes = point.compile(tmp_path / "plan").predicted.process_bytes
+    assert 0.95 < point.process_bytes / compiled_bytes < 1.15
+
+
+def test_a_schedule_fills_the_memory_that_stages_have(model: to.Model) -> None:
+    train = to.Training("softmax-cross-entropy:scores,labels", micro_batches=16)
+    asked = {"device": "h100", "train": train, "search": "expert", "schedule": "zb-v2"}
+    free = model.frontier(4, stages=4, **asked).fastest  # type: ignore[arg-type]
+    limit = int(0.8 * free.process_bytes)
+    full = model.frontier(4, stages=4, memory=limit, **asked).fastest  # type: ignore[arg-type]
+    assert 0.85 * limit < full.process_bytes <= limit
+    assert full.time_s > free.time_s
+    check_schedule(full.found.pipeline.schedule, trains=True)  # type: ignore[attr-defined]

@@ -95,6 +95,34 @@ def test_any_costs_give_a_schedule_that_ends(
     assert found.time_s >= passes - 1e-9
 
 
+@given(
+    st.sampled_from(["zb-h2", "zb-v2"]),
+    st.integers(1, 5),
+    st.integers(1, 9),
+    st.lists(
+        st.builds(
+            ChunkCost, *[SECONDS] * 4, kept_bytes=st.integers(0, 9), weights_bytes=st.integers(0, 9)
+        ),
+        min_size=10,
+        max_size=10,
+    ),
+    st.lists(st.integers(0, 30), min_size=5, max_size=5),
+)
+def test_stages_keep_no_more_than_they_have_room_for(
+    name: str, stages: int, micro_batches: int, given: list[ChunkCost], more: list[int]
+) -> None:
+    family = FAMILIES[name]
+    places = family.place(stages, family.chunks)
+    costs = given[: len(places)]
+    room = [float(own) for own in more[:stages]]  # in addition to one micro-batch
+    for cost, place in zip(costs, places, strict=True):
+        room[place] += max(cost.kept_bytes, cost.weights_bytes)
+    schedule = generate(family, stages, micro_batches, costs, room)
+    check_schedule(schedule, trains=True)
+    kept = execute(schedule, costs).kept_bytes
+    assert all(own <= most for own, most in zip(kept, room, strict=True))
+
+
 def test_a_result_takes_time_to_arrive() -> None:
     schedule = Schedule.parse((0, 1), 1, ["F0 B0", "F0.1 B0.1"])
     found = execute(schedule, [ChunkCost(1, 2, 3, 0.25), ChunkCost(4, 5, 6)])
