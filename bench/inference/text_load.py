@@ -10,12 +10,16 @@ medians of rounds; percentiles are over all rounds.
 
 Then a long prompt arrives while texts run: prints the longest pause between two of their tokens,
 next to the time of one part of a prompt (`--step-tokens`).
+
+With `--history N` chats have two turns instead: a prompt of N tokens, and the same with 32 more.
+Prints the times to the first token of each turn, with the number of `--clients`.
 """
 
 from __future__ import annotations
 
 import argparse
 import http.client
+import itertools
 import json
 import random
 import re
@@ -29,6 +33,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -43,6 +48,7 @@ from tensoropt.runtime.support.tables import columns
 
 _SERVE = "import sys; from tensoropt.serving.cli.serve import main; sys.exit(main())"
 _SERVING = re.compile(r"serving at http://127\.0\.0\.1:(\d+)")
+_NEW = 32  # tokens of the second turn of a chat
 _HEAD = ["model", "ranks", "server", "clients", "tok/s", "first p50", "first p99", "token p50",
     "token p99"]  # fmt: skip
 
@@ -99,10 +105,15 @@ def stream(port: int, prompt: Sequence[int], count: int) -> Text:
     return found
 
 
-def load(port: int, clients: int, requests: int, count: int) -> tuple[float, list[Text]]:
-    """Return the tokens per second of all clients together, and the texts."""
+def load(
+    port: int, clients: int, requests: int, count: int, number: int
+) -> tuple[float, list[Text]]:
+    """Return the tokens per second of all clients together, and the texts.
+
+    Prompts with another number have another beginning, so no caches of them were kept.
+    """
     chosen = random.Random(1)
-    prompts = [prompt_of(chosen.randrange(8, 64)) for _ in range(requests)]
+    prompts = [prompt_of(chosen.randrange(8, 64), number) for _ in range(requests)]
     begun = time.perf_counter()
     with ThreadPoolExecutor(clients) as threads:
         texts = [*threads.map(lambda prompt: stream(port, prompt, count), prompts)]
@@ -120,15 +131,16 @@ def row(rates: Sequence[float], texts: Sequence[Text]) -> list[str]:
 
 def compare(name: str, ranks: int, ports: dict[str, int], arguments: argparse.Namespace) -> None:
     """Print the figures of all servers, which take turns."""
-    rows = []
+    rows, numbers = [], itertools.count()
     for clients in arguments.clients:
         requests = max(2, clients)
         rates: dict[str, list[float]] = {server: [] for server in ports}
         texts: dict[str, list[Text]] = {server: [] for server in ports}
-        for number in range(arguments.rounds + 1):  # the first is a warm-up
+        for is_timed in [False] + [True] * arguments.rounds:
+            number = next(numbers)
             for server, port in ports.items():
-                rate, found = load(port, clients, requests, arguments.count)
-                if number:
+                rate, found = load(port, clients, requests, arguments.count, number)
+                if is_timed:
                     rates[server].append(rate)
                     texts[server] += found
         said = {tuple(text.text for text in found) for found in texts.values()}
@@ -137,6 +149,28 @@ def compare(name: str, ranks: int, ports: dict[str, int], arguments: argparse.Na
             figures = row(rates[server], texts[server])
             rows.append([name, str(ranks), server, str(clients), *figures])
     print("\n".join(columns([_HEAD, *rows])), flush=True)
+
+
+def continue_chats(
+    name: str, ranks: int, ports: dict[str, int], arguments: argparse.Namespace
+) -> None:
+    """Print the times to the first token of two turns, on all servers, which take turns."""
+    rows = [["model", "ranks", "server", "clients", "first turn", "second turn"]]
+    numbers = itertools.count()
+    for clients in arguments.clients:
+        found: dict[str, tuple[list[float], list[float]]] = {server: ([], []) for server in ports}
+        for is_timed in [False] + [True] * arguments.rounds:
+            prompts = [prompt_of(arguments.history, next(numbers)) for _ in range(clients)]
+            for server, port in ports.items():
+                for turn, given in enumerate((prompts, [[*own, *range(_NEW)] for own in prompts])):
+                    with ThreadPoolExecutor(clients) as threads:
+                        ask = partial(stream, port, count=arguments.count)
+                        texts = [*threads.map(ask, given)]
+                    found[server][turn].extend(text.at_s[0] for text in texts if is_timed)
+        for server, turns in found.items():
+            figures = (f"{1e3 * statistics.median(turn):.1f} ms" for turn in turns)
+            rows.append([name, str(ranks), server, str(clients), *figures])
+    print("\n".join(columns(rows)), flush=True)
 
 
 def interrupt(port: int, arguments: argparse.Namespace) -> tuple[float, float]:
@@ -149,7 +183,7 @@ def interrupt(port: int, arguments: argparse.Namespace) -> tuple[float, float]:
             ]
             time.sleep(0.5)
             if is_long:
-                stream(port, prompt_of(arguments.long), 1)
+                stream(port, prompt_of(arguments.long, 4), 1)
             gaps = [np.diff(text.result().at_s)[5:].max() for text in running]
         pauses.append(float(max(gaps)))
     return pauses[0], pauses[1]
@@ -164,6 +198,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 4, 16])
     parser.add_argument("--count", type=int, default=64, metavar="TOKENS")
+    parser.add_argument("--history", type=int, metavar="TOKENS")
     parser.add_argument("--long", type=int, default=512, metavar="TOKENS")
     parser.add_argument("--step-tokens", type=int, default=64, metavar="TOKENS")
     parser.add_argument("--rounds", type=int, default=3)
@@ -178,11 +213,14 @@ def main() -> None:
                         server: stack.enter_context(serve(python, plan, ranks))
                         for server, python in {**pythons, "now": sys.executable}.items()
                     }
+                    if arguments.history:
+                        continue_chats(name, ranks, ports, arguments)
+                        continue
                     compare(name, ranks, ports, arguments)
                 step = str(arguments.step_tokens)
                 with serve(sys.executable, plan, ranks, "--step-tokens", step) as port:
-                    part = prompt_of(arguments.step_tokens)
-                    part_s = min(stream(port, part, 1).at_s[0] for _ in range(3))
+                    parts = [prompt_of(arguments.step_tokens, 1 + n) for n in range(3)]
+                    part_s = min(stream(port, part, 1).at_s[0] for part in parts)
                     alone_s, long_s = interrupt(port, arguments)
                     print(
                         f"{name}, {ranks} ranks: {step} tokens of a prompt take {part_s:.3f} s; "

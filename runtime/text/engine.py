@@ -28,8 +28,9 @@ class Piece:
 
     ``text`` is the new final text; it may be empty, because a character may take several tokens.
     ``finish`` is set on the last piece: "stop" at a stop text or an end token, "length" at the
-    limit. ``likely`` has the logarithms of probabilities, if they were requested, and ``prompt`` of
-    the first piece has them for each token of the prompt except its first, if requested.
+    limit. ``likely`` has the logarithms of probabilities, if they were requested. Of the first
+    piece, ``prompt`` has them for each token of the prompt except its first, if requested, and
+    ``copied`` is the number of the prompt's tokens that were copied from caches instead of read.
     """
 
     number: int
@@ -38,6 +39,7 @@ class Piece:
     finish: str | None = None
     likely: Likely | None = None
     prompt: Sequence[Likely] = ()
+    copied: int = 0
 
 
 Deliver = Callable[[Piece | BaseException | None], None]
@@ -48,8 +50,8 @@ Deliver = Callable[[Piece | BaseException | None], None]
 class Writer:
     """Creates the pieces of the continuation of prompt ``number``, at most ``limit`` tokens.
 
-    ``tokens`` is the number of tokens of the prompt and its continuation. ``prompt`` is passed on
-    with the first piece.
+    ``tokens`` is the number of tokens of the prompt and its continuation. ``prompt`` and ``copied``
+    are passed on with the first piece.
     """
 
     number: int
@@ -59,6 +61,7 @@ class Writer:
     end: Sequence[int]
     tokens: int = 0
     prompt: list[Likely] = field(default_factory=list)
+    copied: int = 0
 
     def add(self, token: int, likely: Likely | None = None) -> Piece:
         """Return the piece of the next token."""
@@ -70,7 +73,8 @@ class Writer:
         if finish is not None and not self.until.found:
             text += self.until.rest()
         prompt, self.prompt = self.prompt, []
-        return Piece(self.number, token, text, finish, likely, prompt)
+        copied, self.copied = self.copied, 0
+        return Piece(self.number, token, text, finish, likely, prompt, copied)
 
 
 @dataclass(eq=False)
@@ -87,8 +91,9 @@ class Engine:
     """Submits texts to the ranks of a pool and delivers their tokens, in a thread. Thread-safe.
 
     The thread lives while there are texts. Ranks continue on their own; they are interrupted after
-    the current step only if texts are added or dropped. ``proposed`` and ``accepted`` count the
-    tokens that ranks proposed, and those of them that became tokens of texts.
+    the current step only if texts are added or dropped. ``copied`` counts tokens of prompts that
+    ranks copied from caches, ``proposed`` tokens that ranks proposed, and ``accepted`` proposed
+    tokens that became tokens of texts.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -97,7 +102,7 @@ class Engine:
         self._thread: threading.Thread | None = None
         self._flag = pool.empty({"stop": (np.dtype(np.int64), (1,))})["stop"]
         self._keys = self._requests = 0
-        self.proposed = self.accepted = 0
+        self.copied = self.proposed = self.accepted = 0
         self._texts: dict[int, Request] = {}  # by key
         self._admitted: set[int] = set()
         self._new: list[Message] = []
@@ -180,6 +185,7 @@ class Engine:
         while (asked := self._take_changes()) is not None:
             try:
                 for message in self._ask(asked):
+                    self._note_copied(message["copied"])
                     self.proposed += message["proposed"]
                     self.accepted += message["accepted"]
                     self._deliver(message["chosen"])
@@ -199,6 +205,14 @@ class Engine:
     def _ask(self, asked: Message) -> Iterator[Message]:
         messages = self._pool.stream(asked, {"stop": self._flag})
         yield (yield from messages)[0]
+
+    def _note_copied(self, copied: Sequence[tuple[int, int]]) -> None:
+        """Count the tokens that were copied for texts, which have these keys."""
+        with self._lock:
+            for key, count in copied:
+                self.copied += count
+                if key in self._texts:
+                    self._texts[key].writers[key].copied = count
 
     def _deliver(self, chosen: Sequence[tuple[int, int | None, Likely | None]]) -> None:
         for key, token, likely in chosen:

@@ -17,20 +17,17 @@ from tensoropt.runtime.text.feeding import Part, feed, feed_packed, longest_part
 from tensoropt.runtime.text.grammar import Grammars
 from tensoropt.runtime.text.rows import Rows
 from tensoropt.runtime.text.sampling import Likely, Sampler, Sampling
-from tensoropt.runtime.text.scheduling import Choice, Schedule, Text
+from tensoropt.runtime.text.scheduling import LEAST_PREFIX, Choice, Schedule, Text
 from tensoropt.runtime.text.shared_memory import SharedScores, reshard
 from tensoropt.runtime.text.steps import SCORES_DTYPE, Caches, Steps, open_steps
 
-__all__ = ["LEAST_PREFIX", "REPORT_S", "Chosen", "Texts", "open_program"]
+__all__ = ["REPORT_S", "Chosen", "Texts", "open_program"]
 
 Chosen = tuple[int, int | None, Likely | None]
 """The key of a text, and a `Choice` for it; without any tokens, the text was admitted."""
 
 REPORT_S = 0.005
 """Shortest interval between messages to the caller: waking it takes CPU time from a rank."""
-
-LEAST_PREFIX = 16
-"""Fewest tokens that are copied from the caches of another text instead of read."""
 
 _MOST_SCORED = 512  # tokens of prompts that a step scores
 _MOST_SCORES_BYTES = 64 << 20  # their scores
@@ -50,11 +47,12 @@ class Texts:
     ``sampling``, the fields of a `Sampling`, and its ``grammar``, or None.
 
     Ranks take steps until all texts have ended, or the caller sets the only element of the array
-    ``stop``. They keep the texts that have not ended. Messages have the ``chosen`` tokens, each
-    with the key of its text and the likeliest tokens, at most one message per `REPORT_S`; the
-    answer has the rest. A key alone reports that the text was admitted, and likeliest tokens
-    without a chosen one are in the place of the prompt's next token. They also count ``proposed``
-    and ``accepted`` tokens.
+    ``stop``. They keep the texts that have not ended, and caches of others. Messages have the
+    ``chosen`` tokens, each with the key of its text and the likeliest tokens, at most one message
+    per `REPORT_S`; the answer has the rest. A key alone reports that the text was admitted, and
+    likeliest tokens without a chosen one are in the place of the prompt's next token. ``copied``
+    has the keys of texts that begin with tokens of other texts, and the number of these tokens.
+    Messages also count ``proposed`` and ``accepted`` tokens.
 
     Options: at most ``slots`` texts are continued together, and in a step of the batch, or between
     two, at most ``step_tokens`` tokens of prompts are read, or the fewest that the plan can read.
@@ -96,9 +94,11 @@ class Texts:
             raise
 
     def _forget(self) -> None:
-        """Drop all texts."""
-        self._schedule = Schedule(self._slots)
+        """Drop all texts, and free all caches."""
         self._rows = Rows(self._steps, self._slots)
+        # A prefill plan has caches of its own.
+        self._copies = self._reading is self._steps and self._steps.decoder.rows(1) == 1
+        self._schedule = Schedule(self._slots, keeps=self._copies and self._rows.keeps)
         self._prompt: tuple[Steps, Caches] | None = None
 
     def _answer(self, request: Request) -> Reply:
@@ -107,6 +107,7 @@ class Texts:
         self._pending: list[Chosen] = []
         self._reported_at = 0.0
         self._proposed = self._accepted = 0
+        self._copied: list[tuple[int, int]] = []
         while not (self._schedule.is_empty or self._is_stopped):
             if self._steps.packs:
                 self._pending += self._admit()
@@ -116,7 +117,10 @@ class Texts:
             self._pending += self._continue_batch()
             self._tell(request)
         if self._schedule.is_empty:
-            self._rows.clear()
+            if self._schedule.kept:
+                self._arrange()
+            else:
+                self._rows.clear()
             self._steps.release()
         return Reply(self._report())
 
@@ -127,18 +131,20 @@ class Texts:
             self._reported_at = time.monotonic()
 
     def _report(self) -> Message:
-        """Return a message of the tokens that were chosen and proposed since the last one."""
+        """Return a message of the tokens that were chosen, copied and proposed since the last."""
         chosen, self._pending = self._pending, []
         proposed, self._proposed = self._proposed, 0
         accepted, self._accepted = self._accepted, 0
-        return {"chosen": chosen, "proposed": proposed, "accepted": accepted}
+        copied, self._copied = self._copied, []
+        return {"chosen": chosen, "copied": copied, "proposed": proposed, "accepted": accepted}
 
     def _change(self, request: Request) -> None:
         """Drop and add the texts that a request names."""
+        reading = self._schedule.reading
         self._schedule.drop({*request.message["drop"]})
-        if self._schedule.reading is None:
-            self._prompt = None
-        self._rows.keep(self._schedule.rows)
+        if reading is not None and self._schedule.reading is None:
+            self._hand_in(reading)
+        self._rows.forget_others(self._schedule.with_caches)
         for new in request.message["add"]:
             prompt = new["prompt"]
             grammar = new["grammar"] and self._grammars.matcher(new["grammar"])
@@ -195,15 +201,17 @@ class Texts:
                 return
 
     def _copy_prefix(self, text: Text) -> None:
-        """Begin with the caches of the first tokens that a text of the batch has too.
+        """Begin with the caches of the first tokens that a running or kept text has too.
 
-        A prefill plan has caches of its own, and several rows could not go on with many tokens.
+        Several rows could not go on with many tokens.
         """
-        found = self._schedule.find_prefix(text)
-        is_possible = self._reading is self._steps and self._steps.decoder.rows(1) == 1
-        if found is not None and found[1] >= LEAST_PREFIX and is_possible:
-            text.read = found[1]
-            self._prompt = self._steps, self._rows.copy(*found, text.room)
+        found = self._schedule.find_prefix(text) if self._copies else None
+        if found is not None and found[1] >= LEAST_PREFIX:
+            other, text.copied = found
+            text.read = text.copied
+            self._schedule.note_copy(other, text.copied)
+            self._prompt = self._steps, self._rows.copy(other, text.copied, text.room)
+            self._copied.append((text.key, text.copied))
 
     def _read_chunk(self, text: Text, most: int | None) -> tuple[int, list[Choice]]:
         """Read a part of a prompt. Return its size, 0 if the batch must read the rest.
@@ -240,8 +248,14 @@ class Texts:
     def _join(self, text: Text) -> None:
         """Move the text that has been read into the batch, with its caches."""
         self._schedule.join()
-        if text in self._schedule.rows:
+        self._hand_in(text)
+
+    def _hand_in(self, text: Text) -> None:
+        """Give the caches of the text that is no longer read to the rows, if they are needed."""
+        if text in self._schedule.with_caches:
             self._rows.join(text, self._caches_of(text, self._steps))
+            if self._rows.keeps and text.copied:  # to free them before the next text has a copy
+                self._arrange()
         self._prompt = None
 
     def _handed_over(self, caches: Caches) -> Caches:
@@ -271,13 +285,12 @@ class Texts:
         texts = self._schedule.rows
         if not texts or self._is_stopped:
             return
+        caches = self._arrange()
         if self._steps.packs:
             limits = self._speculate, self._step_tokens
-            caches = self._rows.arrange(texts, longest_part(texts, *limits))
             shared = {part.text: part for part in share_step(texts, *limits, self._most_scored)}
             parts = [shared[text] for text in self._rows.order]
         else:
-            caches = self._rows.arrange(texts)
             most = self._speculate if caches.rows == 1 else 0
             parts = [
                 Part(text, 1, text.propose(most) if text.left == 1 else ())
@@ -292,6 +305,13 @@ class Texts:
                 yield part.text.key, token, likely
         if ended := {text.key for text in texts if text.has_ended}:
             self._schedule.drop(ended)
+
+    def _arrange(self) -> Caches:
+        """Return the caches of the batch. If texts share steps, padding needs room too."""
+        texts, spare = self._schedule.rows, 0
+        if self._steps.packs and texts:
+            spare = longest_part(texts, self._speculate, self._step_tokens)
+        return self._rows.arrange(texts, self._schedule.kept, spare)
 
     def _take_step(self, steps: Steps, parts: Sequence[Part], caches: Caches) -> list[Array]:
         """Read parts, of equal size unless tokens are packed.

@@ -14,7 +14,10 @@ from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.text.proposals import Proposals
 from tensoropt.runtime.text.sampling import NO_TOKEN, Likely, Sampler
 
-__all__ = ["Choice", "Schedule", "Text"]
+__all__ = ["LEAST_PREFIX", "Choice", "Schedule", "Text"]
+
+LEAST_PREFIX = 16
+"""Fewest tokens that are copied from the caches of another text instead of read."""
 
 Choice = tuple[int | None, Likely | None]
 """A chosen token, and the likeliest tokens if the text reports them.
@@ -28,8 +31,8 @@ class Text:
     """A text of a ``request``; ``key`` is its number for the caller.
 
     ``tokens`` are the ``prompt`` tokens of the prompt, then the chosen ones, at most ``room``
-    together. Caches have the first ``read`` of them. A chosen token of ``end`` ends the text, and
-    so does `NO_TOKEN`. ``proposals`` proposes next tokens.
+    together. Caches have the first ``read`` of them, ``copied`` ones from other texts. A chosen
+    token of ``end`` ends the text, and so does `NO_TOKEN`. ``proposals`` proposes next tokens.
     """
 
     key: int
@@ -40,6 +43,7 @@ class Text:
     end: Collection[int]
     sampler: Sampler
     read: int = 0
+    copied: int = 0
     proposals: Proposals = field(default_factory=Proposals)
 
     @property
@@ -102,13 +106,17 @@ class Schedule:
     At most ``slots`` texts are admitted. The next text to be admitted is of the request with the
     fewest admitted texts: a request of many texts does not delay the others. Among them it is the
     oldest.
+
+    If it ``keeps`` caches, texts that have ended or were dropped stay in `kept`, in the order in
+    which they leave, the oldest first. Together with the batch they take ``slots`` at most.
     """
 
-    def __init__(self, slots: int) -> None:
-        self._slots = slots
+    def __init__(self, slots: int, *, keeps: bool = False) -> None:
+        self._slots, self._keeps = slots, keeps
         self._waiting: list[Text] = []
         self.reading: Text | None = None
         self.rows: list[Text] = []
+        self.kept: list[Text] = []
 
     @property
     def is_empty(self) -> bool:
@@ -119,16 +127,24 @@ class Schedule:
     def _admitted(self) -> list[Text]:
         return self.rows if self.reading is None else [*self.rows, self.reading]
 
+    @property
+    def with_caches(self) -> list[Text]:
+        """The texts of the batch, and those that are kept."""
+        return [*self.rows, *self.kept]
+
     def add(self, text: Text) -> None:
         """Let a text wait for a slot."""
         self._waiting.append(text)
 
     def drop(self, keys: Collection[int]) -> None:
-        """Remove the texts with these keys."""
+        """Remove the texts with these keys; they may be kept."""
+        gone = [text for text in self._admitted if text.key in keys]
         self._waiting = [text for text in self._waiting if text.key not in keys]
         self.rows = [text for text in self.rows if text.key not in keys]
-        if self.reading is not None and self.reading.key in keys:
+        if self.reading in gone:
             self.reading = None
+        for text in gone:
+            self._keep(text)
 
     def admit(self) -> Text | None:
         """Give a free slot to the next text, which then reads its prompt; None if there is none.
@@ -145,14 +161,14 @@ class Schedule:
         return text
 
     def find_prefix(self, text: Text) -> tuple[Text, int] | None:
-        """Return the text of the batch that shares the most first tokens, and their number.
+        """Return the running or kept text that shares the most first tokens, and their number.
 
-        Only tokens in its caches count, and the last token of ``text`` does not. None if the batch
-        is empty, or ``text`` has to read all tokens.
+        Only tokens in its caches count, and the last token of ``text`` does not. None if no text
+        has caches, or ``text`` has to read all tokens.
         """
         if text.is_scored:
             return None
-        found = [(other, _shared(text.tokens[:-1], other)) for other in self.rows]
+        found = [(other, _shared(text.tokens[:-1], other)) for other in self.with_caches]
         return max(found, key=lambda pair: pair[1], default=None)
 
     def is_prefix_unread(self, text: Text, least: int) -> bool:
@@ -169,12 +185,43 @@ class Schedule:
         unread = (row for row in prompts if row.read < count <= row.read + row.left - 1)
         return count < len(text.tokens) and any(row.tokens[:count] == begun for row in unread)
 
+    def note_copy(self, text: Text, count: int) -> None:
+        """Let a kept text leave first if ``count``, at least half of its tokens, were copied.
+
+        Only the other tokens would be lost, because the text with the copies is newer.
+        """
+        if text in self.kept and 2 * count >= text.read:
+            self.kept.remove(text)
+            self.kept.insert(0, text)
+
     def join(self) -> None:
         """Move the text that has read its prompt into the batch, unless it has ended."""
         assert self.reading is not None
-        if not self.reading.has_ended:
-            self.rows.append(self.reading)
-        self.reading = None
+        text, self.reading = self.reading, None
+        if text.has_ended:
+            self._keep(text)
+            return
+        self.rows.append(text)
+        self._limit_kept(text)
+
+    def _keep(self, text: Text) -> None:
+        """Keep a text, unless its tokens are few, or in the caches of another text too."""
+        if not self._keeps or text.read < LEAST_PREFIX:
+            return
+        if not any(_begins(text, other) for other in self.with_caches):
+            self.kept.append(text)
+            self._limit_kept(text)
+
+    def _limit_kept(self, new: Text) -> None:
+        """Forget kept texts that the ``new`` one begins with, then the first without a slot."""
+        kept = [own for own in self.kept if own is new or not _begins(own, new)]
+        self.kept = kept[max(0, len(kept) + len(self.rows) - self._slots) :]
+
+
+def _begins(text: Text, other: Text) -> bool:
+    """Return True if the caches of another text have all read tokens of ``text``."""
+    read = text.read
+    return read <= other.read and text.tokens[:read] == other.tokens[:read]
 
 
 def _shared(tokens: Sequence[int], other: Text) -> int:

@@ -60,10 +60,11 @@ class TextSession(Closing):
 
     Texts of all threads run together, at most ``slots`` at a time; further texts wait. A text has
     at most ``context`` tokens; None sets the model's limit. Together these bound the memory of
-    caches. Between two steps of the batch at most ``step_tokens`` tokens of prompts are read, which
-    bounds the delay of other texts; None sets no limit. Up to ``speculate`` tokens are proposed
-    from the text so far and verified in one step, with the same result. Raises `UserError` if the
-    plan has no caches, or cannot verify proposals.
+    caches. Free slots keep the caches of texts that have ended, so that a text with the same
+    beginning copies them instead of reading its tokens. Between two steps of the batch at most
+    ``step_tokens`` tokens of prompts are read, which bounds the delay of other texts; None sets no
+    limit. Up to ``speculate`` tokens are proposed from the text so far and verified in one step,
+    with the same result. Raises `UserError` if the plan has no caches, or cannot verify proposals.
     """
 
     @shows_options(SessionOptions, SessionArguments)
@@ -129,6 +130,11 @@ class TextSession(Closing):
     def waiting(self) -> int:
         """Number of texts that wait for a slot."""
         return self._engine.waiting
+
+    @property
+    def copied(self) -> int:
+        """Number of tokens of prompts that ranks copied from caches instead of reading them."""
+        return self._engine.copied
 
     @property
     def proposed(self) -> int:

@@ -78,7 +78,7 @@ class Answer(ABC):
             async for piece in pieces:
                 texts[piece.number].append(piece)
         choices = await asyncio.to_thread(self._choices, texts)  # long prompts have long forms
-        usage = self._usage(sum(map(len, texts)))
+        usage = self._usage(sum(map(len, texts)), [text[0].copied for text in texts])
         return JSONResponse({**self._head(self.whole_kind), "choices": choices, "usage": usage})
 
     async def streamed(self) -> Response:
@@ -107,20 +107,28 @@ class Answer(ABC):
     def _head(self, kind: str) -> dict[str, Any]:
         return {"id": self._id, "object": kind, **self._facts}
 
-    def _usage(self, count: int) -> dict[str, int]:
-        given = sum(map(len, self._prompts))
+    def _usage(self, count: int, copied: Sequence[int]) -> dict[str, Any]:
+        """Return the usage, given the number of new tokens and the copied ones of each text.
+
+        A prompt counts once, so tokens of it are cached that none of its texts had to read.
+        """
+        given, tries = sum(map(len, self._prompts)), self._tries
+        cached = sum(min(copied[n : n + tries]) for n in range(0, len(copied), tries))
         counts = {"prompt_tokens": given, "completion_tokens": count}
-        return {**counts, "total_tokens": given + count}
+        details = {"prompt_tokens_details": {"cached_tokens": cached}}
+        return {**counts, "total_tokens": given + count, **details}
 
     async def _events(
         self, first: Piece, pieces: AsyncGenerator[Piece, None]
     ) -> AsyncIterator[str]:
         count = 0
         choices = [self.choice(n // self._tries) for n in range(len(self._prompts) * self._tries)]
+        copied = [0] * len(choices)
         try:
             async with aclosing(_chained(first, pieces)) as chained:
                 async for piece in chained:
                     count += 1
+                    copied[piece.number] += piece.copied
                     form = choices[piece.number].part
                     part = await asyncio.to_thread(form, piece) if piece.prompt else form(piece)
                     yield self._event([{"index": piece.number, **part}])
@@ -129,10 +137,10 @@ class Answer(ABC):
             yield _line(error_body(error))
             return
         if self._has_usage:
-            yield self._event([], self._usage(count))
+            yield self._event([], self._usage(count, copied))
         yield "data: [DONE]\n\n"
 
-    def _event(self, choices: list[dict[str, Any]], usage: dict[str, int] | None = None) -> str:
+    def _event(self, choices: list[dict[str, Any]], usage: dict[str, Any] | None = None) -> str:
         head = self._head(self.part_kind)
         return _line({**head, "choices": choices, **({"usage": usage} if self._has_usage else {})})
 

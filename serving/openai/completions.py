@@ -148,8 +148,8 @@ class Completion(Answer):
     def choice(self, prompt: int) -> CompletionChoice:
         return CompletionChoice(self._echoes[prompt], self._text_of, alone=self._is_alone)
 
-    def _usage(self, count: int) -> dict[str, int]:
-        return super()._usage(0 if self._is_alone else count)
+    def _usage(self, count: int, copied: Sequence[int]) -> dict[str, Any]:
+        return super()._usage(0 if self._is_alone else count, copied)
 
 
 async def _echo(model: TextModel, prompt: str | _Tokens, tokens: _Tokens) -> Echo:

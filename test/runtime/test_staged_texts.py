@@ -130,6 +130,19 @@ def test_proposed_tokens(in_place: Path) -> None:
     assert list(found.tokens) == greedy(in_place, PROMPTS[3], 24)
 
 
+@pytest.mark.parametrize("slots", [1, 3])
+def test_turns_of_a_chat(in_place: Path, slots: int) -> None:
+    """Each stage keeps its caches of the same texts."""
+    chats = [[n, *range(17)] for n in range(slots)]
+    with TextSession(plan_of(in_place, 2), threads=1, slots=slots) as session:
+        for _ in range(3):
+            found = session.generate(chats, max_tokens=5)
+            assert [list(one.tokens) for one in found] == [greedy(in_place, p, 5) for p in chats]
+            pairs = [*zip(chats, found, strict=True)]
+            chats = [[*chat, *one.tokens, 3] for chat, one in reversed(pairs)]
+        assert session.copied == slots * (22 + 28)
+
+
 def test_probabilities_of_a_prompt(in_place: Path) -> None:
     wanted = log_probabilities(in_place, PROMPTS[3])
     with TextSession(plan_of(in_place, 2), threads=1) as session:

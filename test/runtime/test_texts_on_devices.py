@@ -38,6 +38,24 @@ def test_texts_join_and_leave_on_the_device(
     assert not in_place or copies <= 2 * (2 * len(PROMPTS) - 1)
 
 
+def test_turns_of_chats_on_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts that have ended keep their caches there, and take other rows when chats go on."""
+    model = write_decoder(tmp_path / "m.onnx", layers=1, in_place=True)
+    plan = tmp_path / "plan"
+    flags = ["--mesh", "2", "--search", "expert"]
+    assert compile_model([str(model), *flags, "-o", str(plan)]) == 0
+    for name, value in environment(tmp_path / "log").items():
+        monkeypatch.setenv(name, value)
+    chats = [[n, *range(17)] for n in range(3)]
+    with TextSession(plan, provider="cuda", threads=1, slots=3) as session:
+        for _ in range(3):
+            streams = [session.stream(p, max_tokens=4 + 2 * n) for n, p in enumerate(chats)]
+            found = [[piece.token for piece in stream] for stream in streams]
+            assert found == [greedy(model, p, 4 + 2 * n) for n, p in enumerate(chats)]
+            chats = [[*p, *own, 3] for p, own in zip(chats[::-1], found[::-1], strict=True)]
+        assert session.copied > 100
+
+
 @pytest.mark.parametrize("in_place", [True, False])
 def test_scores_of_half_precision(in_place: bool, tmp_path: Path) -> None:
     """They are compared in float32, and choose the same tokens."""

@@ -75,6 +75,7 @@ def test_an_answer() -> None:
         "prompt_tokens": 3,
         "completion_tokens": 3,
         "total_tokens": 6,
+        "prompt_tokens_details": {"cached_tokens": 0},
     }
     (how,) = session.asked
     assert (how["max_tokens"], how["temperature"], how["seed"]) == (3, 0, 4)
@@ -201,6 +202,7 @@ def test_a_stream_with_usage() -> None:
         "prompt_tokens": 3,
         "completion_tokens": 5,
         "total_tokens": 8,
+        "prompt_tokens_details": {"cached_tokens": 0},
     }
 
 

@@ -34,6 +34,7 @@ class Counting:
         self.is_alive, self.error, self.context = True, None, 1 << 14
         self.slots, self.running, self.waiting, self.cache_use = 16, 0, 0, 0.25
         self.proposed, self.accepted = 0, 0
+        self.copied: list[int] = []  # tokens of each prompt of a request
         self.asked: list[dict[str, Any]] = []
         self.chat_template = "{{ messages }}"
         self.grammars: list[str] = []
@@ -102,7 +103,8 @@ class Counting:
                         likely = [(token, -float(number)), *others]
                     finish = "length" if last else None
                     before = () if count else self.probabilities(prompt, how.get("prompt_logprobs"))
-                    yield Piece(number, token, f" {token}", finish, likely, before)
+                    copied = self.copied[number] if self.copied and not count else 0
+                    yield Piece(number, token, f" {token}", finish, likely, before, copied)
         finally:
             self.closed.set()
 
@@ -156,13 +158,19 @@ def asked(client: TestClient, **fields: Any) -> Any:
     return client.post(URL, json={"model": "m", "prompt": "abc", "max_tokens": 3, **fields})
 
 
+def usage(prompt: int, completion: int, cached: int = 0) -> dict[str, Any]:
+    counts = {"prompt_tokens": prompt, "completion_tokens": completion}
+    details = {"prompt_tokens_details": {"cached_tokens": cached}}
+    return {**counts, "total_tokens": prompt + completion, **details}
+
+
 def test_a_completion(client: TestClient, session: Counting) -> None:
     answer = asked(client, stop="x", seed=4, temperature=0.5, top_p=0.9).json()
     assert answer["object"] == "text_completion"
     assert answer["model"] == "m"
     (choice,) = answer["choices"]
     assert choice == {"index": 0, "text": " 3 4 5", "logprobs": None, "finish_reason": "length"}
-    assert answer["usage"] == {"prompt_tokens": 3, "completion_tokens": 3, "total_tokens": 6}
+    assert answer["usage"] == usage(3, 3)
     how = {"max_tokens": 3, "temperature": 0.5, "top_p": 0.9, "stop": ["x"], "seed": 4}
     (found,) = session.asked
     assert {name: found[name] for name in how} == how
@@ -197,8 +205,29 @@ def test_a_stream_with_usage(client: TestClient) -> None:
     assert lines[-1] == "[DONE]"
     *parts, last = map(json.loads, lines[:-1])
     assert {part["usage"] for part in parts} == {None}
-    usage = {"prompt_tokens": 3, "completion_tokens": 6, "total_tokens": 9}
-    assert (last["choices"], last["usage"]) == ([], usage)
+    assert (last["choices"], last["usage"]) == ([], usage(3, 6))
+
+
+@pytest.mark.parametrize(
+    ("how", "copied", "expected"),
+    [
+        ({"prompt": ["abcd"], "n": 3}, [3, 2, 4], (4, 9, 2)),
+        ({"prompt": ["abcd", "efg"]}, [3, 2], (7, 6, 5)),
+    ],
+)
+def test_copied_tokens_of_prompts(
+    client: TestClient,
+    session: Counting,
+    how: dict[str, Any],
+    copied: list[int],
+    expected: tuple[int, int, int],
+) -> None:
+    """Tokens that one text of a prompt has read, and its others copied, are not cached."""
+    session.copied = copied
+    assert asked(client, **how).json()["usage"] == usage(*expected)
+    answer = asked(client, stream=True, stream_options={"include_usage": True}, **how)
+    last = answer.text.split("\n\n")[-3].removeprefix("data: ")
+    assert json.loads(last)["usage"] == usage(*expected)
 
 
 def test_every_field_may_be_null(client: TestClient) -> None:
@@ -278,8 +307,7 @@ def test_several_choices(client: TestClient) -> None:
     answer = asked(client, prompt=["ab"], n=2, echo=True).json()
     found = [(choice["index"], choice["text"]) for choice in answer["choices"]]
     assert found == [(0, "ab 2 3 4"), (1, "ab 2 3 4")]
-    usage = {"prompt_tokens": 2, "completion_tokens": 6, "total_tokens": 8}
-    assert answer["usage"] == usage
+    assert answer["usage"] == usage(2, 6)
 
 
 def test_the_likeliest_of_several(client: TestClient) -> None:

@@ -122,6 +122,7 @@ def _dashboard(client: TestClient) -> dict[str, float]:
 
 def test_metrics_of_dashboards(client: TestClient, session: Counting) -> None:
     """The series that the Grafana dashboard in vLLM's repository shows."""
+    session.copied = [1, 0]
     assert _ask(client) == 200
     found = _dashboard(client)
     for name in (
@@ -134,6 +135,8 @@ def test_metrics_of_dashboards(client: TestClient, session: Counting) -> None:
         assert found[f"vllm:{name}_count"] == 6
     assert found["vllm:prompt_tokens_total"] == found["vllm:request_prompt_tokens_sum"] == 3
     assert found["vllm:generation_tokens_total"] == 8
+    assert found["vllm:prefix_cache_queries_total"] == 3
+    assert found["vllm:prefix_cache_hits_total"] == 1
     assert found["vllm:request_success_totallength"] == 2
     assert found["vllm:kv_cache_usage_perc"] == 0.25
     assert (found["vllm:num_requests_running"], found["vllm:num_requests_waiting"]) == (0, 0)
