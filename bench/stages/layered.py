@@ -171,14 +171,10 @@ def _graph(model: Gpt | Llama, system: System) -> Graph:
 
 def _cuts(order: Order) -> list[int]:
     """Return the places at which the layers and the end of a model begin."""
-    names = [order.graph.op(order.forward[start]).name for start in order.first_reads]
-    cuts = []
-    for layer in range(_LAYERS):
-        pairs = zip(order.first_reads, names, strict=True)
-        cuts.append(next(start for start, name in pairs if name.startswith(f"layer{layer}/")))
-    pairs = zip(order.first_reads, names, strict=True)
-    last = next(s for s, name in pairs if s > cuts[-1] and not name.startswith("layer"))
-    return [*cuts, last]
+    names = [order.graph.op(index).name for index in order.forward]
+    layers = [f"layer{layer}/" for layer in range(_LAYERS)]
+    inside = [[at for at, name in enumerate(names) if name.startswith(own)] for own in layers]
+    return [*(min(places) for places in inside), max(inside[-1]) + 1]
 
 
 @cache
