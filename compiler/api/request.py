@@ -130,7 +130,7 @@ def make_request(
         if request.groups:
             _check_groups(request, given)
         elif request.mesh is not None and sized:
-            parse_mesh(request.mesh, int(given["devices"]))
+            parse_mesh(request.mesh, int(given["devices"]), request.stages or 1)
         check_searches(given, searches or [request.search], interface)
         if request.annotations is not None:
             request = _annotated(request, sized=sized)

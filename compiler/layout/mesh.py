@@ -32,6 +32,8 @@ AXIS_NAMES = "xyz"
 
 SHALLOW = 3
 """Largest number of axes above 1 with independent placements."""
+_EXAMPLES = 8
+"""Most meshes that an error lists."""
 DEEP_GROUPS = 2
 """Number of groups on deeper meshes; the neighbouring axes of a group have the same placement."""
 
@@ -130,18 +132,22 @@ def _ordered_factors(n: int) -> Iterator[tuple[int, ...]]:
                 yield (first, *rest)
 
 
-def parse_mesh(text: str, devices: int | None = None) -> Mesh:
+def parse_mesh(text: str, devices: int | None = None, stages: int = 1) -> Mesh:
     """Return the mesh written as ``2x4``.
 
-    Raises ``UserError`` for other text, or if the mesh does not have ``devices`` ranks.
+    Raises ``UserError`` for other text, or if the meshes of all ``stages`` do not have ``devices``
+    ranks together.
     """
     parts = text.lower().split("x")
     if not all(re.fullmatch("0*[1-9][0-9]{0,8}", part) for part in parts):
         raise UserError(f"--mesh: expected positive sizes such as 2x4, got: '{text}'")
     mesh = Mesh(tuple(int(part) for part in parts))
-    if devices is not None and mesh.size != devices:
-        valid = ", ".join(str(m) for m in factorisations(devices))
+    if devices is not None and mesh.size * stages != devices:
+        valid = itertools.islice(factorisations(devices // stages), _EXAMPLES)
+        given = f"{mesh} on {stages} stages" if stages > 1 else str(mesh)
+        wanted = f" as in {', '.join(map(str, valid))}" if devices % stages == 0 else ""
         raise UserError(
-            f"--mesh: {mesh} has {mesh.size} ranks, expected {devices} as in {valid}, got: '{text}'"
+            f"--mesh: {given} has {mesh.size * stages} ranks, expected {devices}{wanted}, "
+            f"got: '{text}'"
         )
     return mesh

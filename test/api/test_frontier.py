@@ -136,6 +136,14 @@ def test_fewest_devices(model: to.Model, frontier: to.Frontier) -> None:
         ({"devices": "two"}, "devices: expected a whole number from 1 to 1024, got: 'two'"),
         ({"mesh": (2, 0)}, "mesh: expected positive sizes such as 2x4, got: '2x0'"),
         ({"mesh": "3", "devices": 2}, "mesh: 3 has 3 ranks, expected 2 as in 2, got: '3'"),
+        (
+            {"mesh": (2, 2), "stages": 3, "devices": 8},
+            "mesh: 2x2 on 3 stages has 12 ranks, expected 8, got: '2x2'",
+        ),
+        (
+            {"mesh": "2", "devices": 64},
+            "as in 64, 2x32, 2x2x16, 2x2x2x8, 2x2x2x2x4, 2x2x2x2x2x2, 2x",
+        ),
         ({"device": "h20"}, "device: expected one of a100, b200, b300, cpu, gb200, "),
         ({"memory": "lots"}, "memory: expected a positive amount such as 16GiB"),
         ({"search": "best"}, "search: unknown search 'best', valid choices are ft, pase"),

@@ -93,11 +93,21 @@ def test_a_limit_is_about_the_fullest_stage(model: to.Model) -> None:
         model.frontier(4, memory="1B", **asked)  # type: ignore[arg-type]
 
 
+def test_a_mesh_is_that_of_each_stage(model: to.Model) -> None:
+    asked = {"device": "h100", "train": training(), "stages": 2, "search": "expert"}
+    found = model.frontier(8, mesh=(2, 2), **asked)  # type: ignore[arg-type]
+    assert {(point.mesh, stages_of(point.found)) for point in found} == {((2, 2), 2)}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"stages": 3}, "stages: expected a divisor of devices 4, got: 3"),
         ({"stages": 0.5}, "stages: expected a whole number"),
+        (
+            {"stages": 2, "mesh": "4"},
+            "mesh: 4 on 2 stages has 8 ranks, expected 4 as in 2, got: '4'",
+        ),
         ({"stages": 2, "schedule": "1f2b"}, "schedule: unknown schedule '1f2b'"),
         ({"schedule": "1f1b"}, "schedule is of a pipeline, expected stages of 2 or more"),
         ({"stages": 1, "schedule": "1f1b"}, "schedule is of a pipeline, expected stages of 2"),
