@@ -312,7 +312,9 @@ def _cases(graphs: Graphs, request: Request) -> Iterator[_Case]:
             continue
         if not families and request.stages not in (1, AUTO):
             raise _too_many(request, asked, most)
-        enough = [number for number in numbers if number >= stages] or numbers[-1:]
+        enough = [number for number in numbers if number >= stages]
+        if request.stages != AUTO and not enough:
+            enough = numbers[-1:]
         names = dict.fromkeys(own.name for own in request.groups) or [request.device]
         for number, name in itertools.product(enough, names):
             replicates = request.replicates and can_replicate(of_number[number], stages)

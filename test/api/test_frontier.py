@@ -142,7 +142,8 @@ def test_fewest_devices(model: to.Model, frontier: to.Frontier) -> None:
         ),
         (
             {"mesh": "2", "devices": 64},
-            "as in 64, 2x32, 2x2x16, 2x2x2x8, 2x2x2x2x4, 2x2x2x2x2x2, 2x",
+            "mesh: 2 has 2 ranks, expected 64 as in 64, 2x32, 2x2x16, 2x2x2x8, 2x2x2x2x4, "
+            "2x2x2x2x2x2, 2x2x2x4x2, 2x2x4x4, got: '2'",
         ),
         ({"device": "h20"}, "device: expected one of a100, b200, b300, cpu, gb200, "),
         ({"memory": "lots"}, "memory: expected a positive amount such as 16GiB"),
