@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 from fastapi import APIRouter, Request, Response
 from pydantic import Field, model_validator
 
+from tensoropt.runtime.text.prompts import Prompt, list_prompts
 from tensoropt.runtime.text.sampling import MOST_LIKELY
 from tensoropt.runtime.text.session import Piece
 from tensoropt.serving.http.body import Bodies, Body
@@ -56,20 +57,13 @@ class AskedCompletion(Asked):
         A prompt longer than the context of every model is refused early: passing it on is slow.
         """
         asked = cls.parse(body)
-        prompts = asked.prompts()
+        prompts = list_prompts(asked.prompt)
         if len(prompts) > most_prompts:
             raise _refused(f"at most {most_prompts} (--max-prompts)", len(prompts))
         longest = max((len(text) for text in prompts if not isinstance(text, str)), default=0)
         if most_tokens is not None and longest > most_tokens:
             raise _refused(f"at most {most_tokens} tokens", longest)
         return asked
-
-    def prompts(self) -> list[str | _Tokens]:
-        """Return the prompts as a list, even a single prompt."""
-        is_single = isinstance(self.prompt, str) or (
-            bool(self.prompt) and isinstance(self.prompt[0], int)
-        )
-        return [self.prompt] if is_single else list(self.prompt)  # type: ignore[list-item, arg-type]
 
     def options(self, max_tokens: int) -> dict[str, Any]:
         """Return the keyword arguments of `TextSession.stream`."""
@@ -152,7 +146,7 @@ class Completion(Answer):
         return super()._usage(0 if self._is_alone else count, copied)
 
 
-async def _echo(model: TextModel, prompt: str | _Tokens, tokens: _Tokens) -> Echo:
+async def _echo(model: TextModel, prompt: Prompt, tokens: _Tokens) -> Echo:
     """Return the echo of a prompt, which has ``tokens``."""
     texts = await model.split(tokens, prompt if isinstance(prompt, str) else None)
     return [*zip(tokens, texts, strict=True)]
@@ -170,13 +164,14 @@ def completion_routes(
         longest = max(contexts) if len(contexts) == len(models) else None
         asked = await body.parse(AskedCompletion.parse_limited, most, longest)
         model = find_model(models, asked.model)
+        prompts = list_prompts(asked.prompt)
         with model.refusals():
-            check_texts(model, len(asked.prompts()), asked.best_of or asked.n)
+            check_texts(model, len(prompts), asked.best_of or asked.n)
             await model.check_grammar(asked.grammar)
-            tokens = [await model.tokens_of(prompt) for prompt in asked.prompts()]
+            tokens = [await model.tokens_of(prompt) for prompt in prompts]
         echoes = [
             await _echo(model, prompt, own) if asked.echo else ()
-            for prompt, own in zip(asked.prompts(), tokens, strict=True)
+            for prompt, own in zip(prompts, tokens, strict=True)
         ]
         return await Completion(model, tokens, asked, echoes).response(is_streamed=asked.stream)
 

@@ -247,6 +247,7 @@ def test_seeds_differ_unless_they_are_given(client: TestClient, session: Countin
     [
         ({"model": "n"}, 404, "model 'n': not a text model here"),
         ({"prompt": ""}, 400, "prompt: is empty"),
+        ({"prompt": []}, 400, "prompt: is empty"),
         ({"prompt": 5}, 400, "prompt"),
         ({"prompt": ["a"] * 4}, 400, "prompt: expected at most 3 (--max-prompts), got: 4"),
         ({"prompt": [1] * 20_000}, 400, "prompt: expected at most 16384 tokens, got: 20000"),
