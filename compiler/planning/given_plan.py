@@ -23,8 +23,8 @@ def read_given_plan(path: Path) -> dict[str, Any]:
 
     ``path`` may also be the folder of the plan. For a training plan, ``parameters`` and ``outputs``
     also have the other arguments and results of a step. Raises :class:`UserError` if the file
-    cannot be read or does not follow the schema. Repeated names and layouts of other meshes are
-    errors too.
+    cannot be read or does not follow the schema. Repeated names, layouts of other meshes, stages
+    and replicas are errors too.
     """
     if path.is_dir():
         path = path / PLAN_FILE
@@ -37,6 +37,12 @@ def read_given_plan(path: Path) -> dict[str, Any]:
     mistaken = schema_error(document)
     if mistaken is not None:
         raise UserError(f"{path}: {mistaken}")
+    for parts in ("stages", "replicas"):
+        if parts in document:
+            raise UserError(
+                f"--strategies {path}: has {parts}, expected a plan on one mesh, or the IR of "
+                "--emit search, which can be edited too"
+            )
     pins = _of_step(document) if "training" in document else dict(document)
     mistake = next(_mistakes(pins), None)
     if mistake is not None:

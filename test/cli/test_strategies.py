@@ -189,6 +189,25 @@ def test_a_plan_that_is_no_plan_is_refused(refused, mlp: Path, tmp_path: Path) -
         assert refused(mlp, "--strategies", missing).startswith(expected)
 
 
+@pytest.mark.parametrize(
+    ("parts", "flags"),
+    [
+        ("stages", ["--devices", "2", "--stages", "2"]),
+        ("replicas", ["--devices", "a100:1,v100:1", "--batches", "4"]),
+    ],
+)
+def test_a_plan_of_several_parts_is_refused(
+    opt, refused, mlp: Path, tmp_path: Path, parts: str, flags: list[str]
+) -> None:
+    """Its cuts, schedule and batches would be lost."""
+    folder = tmp_path / "plan"
+    assert opt(mlp, *flags, "-o", folder).status == 0
+    assert refused(mlp, "--strategies", folder) == (
+        f"--strategies {folder / 'plan.json'}: has {parts}, expected a plan on one mesh, or the IR "
+        "of --emit search, which can be edited too"
+    )
+
+
 def test_a_model_with_one_name_twice(opt, refused, mlp: Path, plan: Path, tmp_path: Path) -> None:
     text = tmp_path / "model.mlir"
     text.write_text(opt(mlp).out.replace('"second"', '"first"'))
