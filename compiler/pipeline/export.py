@@ -11,7 +11,12 @@ from tensoropt.compiler.exporter.plan.decoder_files import copy_tokenizer, text_
 from tensoropt.compiler.exporter.plan.describe import describe_caches, describe_module
 from tensoropt.compiler.exporter.plan.stages import describe_stages, memory_of
 from tensoropt.compiler.exporter.plan.training import describe_step
-from tensoropt.compiler.exporter.plan.writer import plan_folder, write_document, write_plan
+from tensoropt.compiler.exporter.plan.writer import (
+    PLAN_FILE,
+    plan_folder,
+    write_document,
+    write_plan,
+)
 from tensoropt.compiler.exporter.plan_weights import PlanWeights
 from tensoropt.compiler.exporter.rank import RUNTIME, export_rank, export_state, export_whole_state
 from tensoropt.compiler.exporter.weights import ParameterSource
@@ -37,7 +42,9 @@ from tensoropt.passes.keep_whole import drop_whole, whole_of
 from tensoropt.passes.pipeline import passed_phase
 from tensoropt.runtime.plan.costs import COSTS
 from tensoropt.runtime.plan.graphs import GRADIENTS
+from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.text.decoder import IDS
+from tensoropt.runtime.training.plan import TrainingPlan
 
 __all__ = ["check_weights", "export_initial", "export_plan", "fill_training_plan"]
 
@@ -70,15 +77,20 @@ def export_plan(
 
 def fill_training_plan(
     module: ir.Module, weights: Path, folder: Path, say: Say, *, with_state: bool = True
-) -> None:
-    """Write the plan of a training step into an empty ``folder``.
+) -> TrainingPlan:
+    """Write the plan of a training step into an empty ``folder``, and return it.
 
     Without ``with_state`` the plan starts from a checkpoint, and has no parameters and buffers:
-    :func:`export_initial` writes them.
+    :func:`export_initial` writes them. Raises :class:`UserError` if no run can train the plan.
     """
     program = _program(module)
     entries = _export_step(module, program, folder, weights, say, with_state=with_state)
     write_plan(folder, {**plan_document(module, weights), **entries})
+    try:
+        return TrainingPlan.from_plan(Plan.read(folder))
+    except UserError as error:
+        text = str(error).removeprefix(f"{folder / PLAN_FILE}: ")  # the folder is temporary
+        raise UserError(f"no run can train this step: {text}") from None
 
 
 def export_initial(

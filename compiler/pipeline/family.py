@@ -35,7 +35,6 @@ from tensoropt.runtime.family.document import (
 )
 from tensoropt.runtime.family.members import check_shared
 from tensoropt.runtime.plan.document import document_sha256, schema_error
-from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.support.files import sha256_of
 from tensoropt.runtime.training.checkpoint import Progress, metadata_of
 from tensoropt.runtime.training.integrity import header_digest, seal
@@ -123,8 +122,7 @@ class FamilyWriter:
         settle(module, point, row.request, row.result)
         self.compilation.advance(module, "partition", self.say)
         folder.mkdir()
-        fill_training_plan(module, self.weights, folder, self.say, with_state=False)
-        plan = _read(folder)
+        plan = fill_training_plan(module, self.weights, folder, self.say, with_state=False)
         if not self._written:
             metadata = metadata_of(plan, Progress(), moments=False)
             initial = self.folder / INITIAL_FILE
@@ -148,15 +146,6 @@ class FamilyWriter:
             "left_out": self.left_out,
             "files": {INITIAL_FILE: header_digest(self.folder / INITIAL_FILE), **digests},
         }
-
-
-def _read(folder: Path) -> TrainingPlan:
-    """Return the plan in ``folder``; errors leave out the path, which is temporary."""
-    try:
-        return TrainingPlan.from_plan(Plan.read(folder))
-    except UserError as error:
-        text = str(error).removeprefix(f"{folder / PLAN_FILE}: ")
-        raise UserError(f"a family is of plans that can be trained: {text}") from None
 
 
 def _chosen(row: Row, *, with_leanest: bool) -> Iterator[tuple[str, FrontierPoint]]:

@@ -180,12 +180,12 @@ def test_a_model_that_no_run_can_train(refused, tmp_path: Path) -> None:
     opset = helper.make_opsetid("", 20)
     onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=10), tmp_path / "m.onnx")
     folder = tmp_path / "family"
-    message = refused(tmp_path / "m.onnx", *PROFILE, "--devices", "1", "-o", folder)
-    assert message == (
-        "a family is of plans that can be trained: input 's': expected samples first, "
-        "8 as in input 'x', got: 4"
+    expected = (
+        "no run can train this step: input 's': expected samples first, 8 as in input 'x', got: 4"
     )
-    assert beside(folder) == ["m.onnx"]
+    for flags in (PROFILE, TRAIN):
+        assert refused(tmp_path / "m.onnx", *flags, "--devices", "1", "-o", folder) == expected
+        assert beside(folder) == ["m.onnx"]
 
 
 def test_a_printed_step_becomes_a_family(opt, refused, mlp: Path, tmp_path: Path) -> None:
