@@ -28,9 +28,14 @@ from tensoropt.compiler.pipeline.driver import compile_plan, is_text, loaded
 from tensoropt.compiler.pipeline.family import check_family_replaceable
 from tensoropt.compiler.pipeline.phases import PHASES, Compilation, freeze_tables
 from tensoropt.compiler.report.decoders import decoder_notes
-from tensoropt.compiler.report.notes import missing_files, open_sizes, open_turns
+from tensoropt.compiler.report.notes import (
+    missing_files,
+    open_lengths,
+    open_sizes,
+    open_turns,
+)
 from tensoropt.compiler.report.training import batch_notes, training_notes
-from tensoropt.compiler.shapes.caches import open_heads
+from tensoropt.compiler.shapes.caches import open_heads, open_tokens
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.options import Interface
 from tensoropt.compiler.training.alternatives import unite_steps
@@ -41,7 +46,7 @@ from tensoropt.dialects.topt.keys import TRAINING
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
 from tensoropt.passes.pipeline import passed_phase
 from tensoropt.passes.search_strategies import SearchReport
-from tensoropt.runtime.plan.dims import Sizes, parse_ranges, sizes_text
+from tensoropt.runtime.plan.dims import Sizes, parse_ranges, sizes_text, terms
 
 if TYPE_CHECKING:
     from tensoropt.compiler.api.service import Service
@@ -450,10 +455,13 @@ def trained(
 
 def _notes(module: ir.Module) -> list[str]:
     """Return the notes on open sizes and loop bodies of a prepared module."""
-    heads, turns = open_heads(module), bodies.open_turns(module)
-    names = [name for name in open_dims(module) if name not in heads]
-    notes = [open_sizes(names)] if names else []
-    return [*notes, open_turns(turns)] if turns else notes
+    (kept, read), names = open_tokens(module), open_dims(module)
+    tokens = {term for name in (*kept, *read) for term in terms(name)}
+    lengths = [name for name in kept if name in names]
+    sizes = [name for name in names if name not in {*open_heads(module), *tokens}]
+    turns = bodies.open_turns(module)
+    lines = (open_sizes, sizes), (open_lengths, lengths), (open_turns, turns)
+    return [line(found) for line, found in lines if found]
 
 
 def _phase_index(module: ir.Module) -> int:

@@ -26,6 +26,7 @@ __all__ = [
     "interruption",
     "missing_files",
     "omissions",
+    "open_lengths",
     "open_sizes",
     "open_turns",
     "passed_over_note",
@@ -156,6 +157,15 @@ def open_sizes(names: Sequence[str]) -> str:
         return f"note: without a size {listed} counts as 1 and is not split: {flags} gives it one"
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"note: without sizes {listed}{more} count as 1 and are not split: {flags} gives them"
+
+
+def open_lengths(names: Sequence[str]) -> str:
+    """Return the line on open numbers of tokens in the caches of a decoder, by name."""
+    shown = names[:_SHOWN]
+    listed, flags = ", ".join(f"'{name}'" for name in shown), dim_flags(shown, "1..N")
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    counts = "counts" if len(names) == 1 else "count"
+    return f"note: {listed}{more} {counts} as 1: {flags} plans for texts of up to N tokens"
 
 
 def missing_files(module: ir.Module) -> Iterator[str]:

@@ -21,6 +21,7 @@ __all__ = [
     "find_caches",
     "in_place_pairs",
     "open_heads",
+    "open_tokens",
     "pair",
     "past_names",
     "too_small",
@@ -105,6 +106,22 @@ def open_heads(module: ir.Module) -> list[str]:
     given = (own for _, own in onnx.arguments(onnx.function(module)))
     names = [keys.DIMS.get(own, []) for own in given if keys.NAME.get(own) in pasts]
     return list(dict.fromkeys(dims[-1] for dims in names if dims and dims[-1]))
+
+
+def open_tokens(module: ir.Module) -> tuple[list[str], list[str]]:
+    """Return the names of open numbers of tokens in caches, and those in other inputs of a decoder.
+
+    All sizes of inputs but the first ones and heads are such numbers. A text has any number of
+    tokens, so they may have a range, but no single size. Empty without caches.
+    """
+    pasts = {cache.past for cache in find_caches(module)[0]}
+    arguments = onnx.arguments(onnx.function(module)) if pasts else []
+    given = [(keys.NAME.get(own), keys.DIMS.get(own, [])) for _, own in arguments]
+    others = {*open_heads(module), *(dims[0] for _, dims in given if dims), "", None}
+    found = [(name in pasts, d) for name, dims in given for d in dims if d not in others]
+    kept = dict.fromkeys(dim for is_past, dim in found if is_past)
+    read = dict.fromkeys(dim for is_past, dim in found if not is_past and dim not in kept)
+    return [*kept], [*read]
 
 
 def find_caches(module: ir.Module) -> tuple[list[Cache], list[tuple[str, str]]]:

@@ -189,3 +189,15 @@ def test_a_cache_with_no_room_is_named(opt, tmp_path: Path) -> None:
             in done.err
         ) is known
         assert ("copied in every step" in done.err) is known
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_notes_leave_numbers_of_tokens_open(opt, tmp_path: Path, *, in_place: bool) -> None:
+    """Text needs steps and caches of any number of tokens, so a note names a range."""
+    model = write_decoder(tmp_path / "m.onnx", layers=1, in_place=in_place)
+    one, size = ["--devices", "1"], ["--dim", "batch=8"]
+    whole = "without a size 'batch' counts as 1 and is not split: --dim batch=8 gives it one\n"
+    length = "'past' counts as 1: --dim past=1..N plans for texts of up to N tokens\n"
+    assert opt(model, *one).err == f"note: {whole}note: {length}"
+    assert opt(model, *one, *size).err == f"note: {length}"
+    assert opt(model, *one, *size, "--dim", "past=1..32").err == ""
