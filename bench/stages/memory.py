@@ -39,8 +39,8 @@ MODELS: Mapping[str, Model] = {
 _TEXT = """\
 ## Memory of stages, as searched and as compiled
 
-`python bench/stages/memory.py`: the memory of the fullest stage that the search predicts, over the memory of the graphs
-that the plan has, for 8 micro-batches on H100.
+`python bench/stages/memory.py`: the memory of the fullest stage that the search predicts, over the
+memory of the graphs that the plan has, for 8 micro-batches on H100.
 """
 
 

@@ -117,25 +117,25 @@ def remedy(request: Request) -> str:
     return f"expected more devices, or {request.interface.name_of('memory')} with another limit"
 
 
-def nothing_fits(
-    request: Request, limit_bytes: int, need: int, *, exactly: bool = True
-) -> DoesNotFitError:
-    """Return the error for a memory limit below ``need`` bytes: the leanest plan's, or a bound."""
+def nothing_fits(request: Request, limit_bytes: int, need: int, bound: str = "") -> DoesNotFitError:
+    """Return the error for a memory limit below ``need`` bytes; see :func:`lacking`."""
     devices, rest = request.devices, request.rest_bytes
     expected = remedy(request)
     if rest >= limit_bytes:
         expected = f"a process takes {format_bytes(rest)} without any model, expected more memory"
     return DoesNotFitError(
         f"{limit_name(request)}: nothing fits {format_bytes(limit_bytes)} on {devices} "
-        f"device{'' if devices == 1 else 's'}, {lacking(limit_bytes, need, exactly=exactly)}; "
+        f"device{'' if devices == 1 else 's'}, {lacking(limit_bytes, need, bound)}; "
         f"{expected}"
     )
 
 
-def lacking(limit_bytes: int, need: int, *, exactly: bool = True) -> str:
-    """Return the words on the missing memory if the leanest plan needs ``need`` bytes, or more."""
-    least = "" if exactly else "at least "
+def lacking(limit_bytes: int, need: int, bound: str = "") -> str:
+    """Return the words on the missing memory if the leanest plan needs ``need`` bytes.
+
+    ``bound`` is "at least " or "at most " if it may need others.
+    """
     return (
-        f"the leanest plan needs {least}{format_bytes(need)} ({need} bytes), "
+        f"the leanest plan needs {bound}{format_bytes(need)} ({need} bytes), "
         f"{format_bytes(need - limit_bytes)} more"
     )

@@ -242,9 +242,9 @@ def fewest_devices(
     Tries 1, 2, 4, ... up to ``request.devices``, except numbers for which the tensors alone are too
     large. Raises :class:`UserError` if no plan fits ``request.limit_bytes``.
     """
-    limit, exactly = request.limit_bytes or 0, False
+    limit, bound = request.limit_bytes or 0, "at least "
     for count in device_counts(request.devices):
-        own, exactly = request.with_devices(count), False
+        own, bound = request.with_devices(count), "at least "
         need = own.rest_bytes + _least_bytes(graphs, count)
         if need > limit:
             continue
@@ -252,8 +252,8 @@ def fewest_devices(
         lean = least_process_bytes(_frontier(graphs, own, say, brief).points)
         if lean <= limit:
             return own, _frontier(graphs, own, say, _interruptible(own, graphs))
-        need, exactly = lean, True
-    raise nothing_fits(own, limit, need, exactly=exactly)
+        need, bound = lean, ""
+    raise nothing_fits(own, limit, need, bound)
 
 
 def _least_bytes(graphs: Graphs, count: int) -> int:
@@ -294,7 +294,7 @@ def _row(graphs: Graphs, request: Request, say: Say) -> Row:
     limit = request.limit_bytes
     least = 0 if limit is None else request.rest_bytes + _least_bytes(graphs, request.devices)
     if limit is not None and least > limit:
-        return Row(request, None, (), lacking(limit, least, exactly=False))
+        return Row(request, None, (), lacking(limit, least, "at least "))
     options = _options(request, graphs)
     if request.memory is None:
         # The ends are exact: if both of them fit, or neither does, they are enough.

@@ -235,7 +235,9 @@ class _Searched:
         request, points, results = self.request, self.points, self.results
         fits = [point for point in points if request.fits(point.process_bytes)]
         if not fits:
-            raise nothing_fits(request, request.memory_bytes or 0, least_process_bytes(points))
+            # With more room, schedules and cuts that fill it may need less than these points.
+            least = least_process_bytes(points)
+            raise nothing_fits(request, request.memory_bytes or 0, least, "at most ")
         if request.groups:
             # The leanest point may still exceed a small device.
             fits = [point for point in fits if not point.is_above_capacity] or fits
@@ -313,7 +315,7 @@ def _cases(graphs: Graphs, request: Request) -> Iterator[_Case]:
         if not families and request.stages not in (1, AUTO):
             raise _too_many(request, asked, most)
         enough = [number for number in numbers if number >= stages]
-        if request.stages != AUTO and not enough:
+        if not enough and (request.stages != AUTO or INFERENCE in graphs):
             enough = numbers[-1:]
         names = dict.fromkeys(own.name for own in request.groups) or [request.device]
         for number, name in itertools.product(enough, names):

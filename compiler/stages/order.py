@@ -199,7 +199,7 @@ def order_of(graph: Graph) -> Order:
         if graph.runs_forward(i) and i not in derived and i not in shared
     ]
     places = _places(graph, forward)
-    inside = _inside_attention(graph, places)
+    inside = _inside_attention(graph, places) | _across_immovable(graph, places)
     return Order(
         graph,
         forward,
@@ -282,6 +282,20 @@ def _inside_attention(graph: Graph, places: Sequence[int]) -> set[int]:
         own = graph.values[value]
         last = max((places[reader] for reader, _ in own.uses), default=_NONE)
         found.update(range(places[own.producer] + 1, last + 1))
+    return found
+
+
+def _across_immovable(graph: Graph, places: Sequence[int]) -> set[int]:
+    """Return the places that a value passes which ranks cannot send, such as one of no known rank.
+
+    A value that a stage makes is sent to the stages that read it in the forward pass.
+    """
+    found = set[int]()
+    for value in graph.values:
+        if places[value.producer] == _NONE or (value.info is not None and value.info.is_movable):
+            continue
+        last = max((places[reader] for reader, _ in value.uses), default=_NONE)
+        found.update(range(places[value.producer] + 1, last + 1))
     return found
 
 

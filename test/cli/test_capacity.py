@@ -159,5 +159,5 @@ def test_steps_in_stages_obey_the_capacity(opt, refused, deep, device, tmp_path)
     written = json.loads((plan / "plan.json").read_text(encoding="utf-8"))
     assert written["predicted"]["process_bytes"] < sizes[0]
     none = tmp_path / "none"
-    assert "nothing fits" in refused(deep, *asked, *device(sizes[-1] - 1), "-o", none)
+    assert "nothing fits" in refused(deep, *asked, *device(sizes[-1] // 2), "-o", none)
     assert not none.exists()

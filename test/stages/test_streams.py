@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from all_cuts import all_cuts
 from graphs.gpt import Gpt
@@ -225,3 +226,48 @@ def test_caches(tmp_path: Path) -> None:
     message = "each step of a decoder in stages waits for the step before, expected stages 1, or"
     with pytest.raises(to.UserError, match=message):
         model.frontier(2, objective="throughput")
+
+
+def test_a_value_of_no_known_rank_stays_on_its_stage(tmp_path: Path) -> None:
+    """The branches of an If have results of two ranks. The most even cut is among its readers."""
+    branches = {
+        f"{name}_branch": onnx.parser.parse_graph(
+            f"{name} () => (float{shape} y) {{ y = {op} (first) }}"
+        )
+        for name, shape, op in (
+            ("then", "[1, 4]", "ReduceMax <axes = [0], keepdims = 1>"),
+            ("else", "[4]", "ReduceMax <axes = [0], keepdims = 0>"),
+        )
+    }
+    nodes = [
+        make_node("MatMul", ["x", "w1"], ["first"], "first"),
+        make_node("ReduceMax", ["first"], ["most"], "most", keepdims=0),
+        make_node("Greater", ["most", "zero"], ["is_positive"], "is_positive"),
+        make_node("If", ["is_positive"], ["small"], "small", **branches),
+        make_node("Neg", ["small"], ["negative"], "negative"),
+        make_node("Abs", ["negative"], ["positive"], "positive"),
+        make_node("Sqrt", ["positive"], ["root"], "root"),
+        make_node("Reshape", ["root", "row"], ["again"], "again"),
+        make_node("MatMul", ["again", "w2"], ["last"], "last"),
+    ]
+    rng = np.random.default_rng(0)
+    arrays = {
+        "w1": rng.standard_normal((8, 4)).astype(np.float32),
+        "w2": rng.standard_normal((4, 8)).astype(np.float32),
+        "zero": np.float32(0),
+        "row": np.array([1, 4]),
+    }
+    graph = helper.make_graph(
+        nodes,
+        "unranked",
+        [make_tensor_value_info("x", TensorProto.FLOAT, [16, 8])],
+        [make_tensor_value_info("last", TensorProto.FLOAT, [1, 8])],
+        [numpy_helper.from_array(np.asarray(own), name) for name, own in arrays.items()],
+    )
+    path = tmp_path / "unranked.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    to.load(path).frontier(2, stages=2).fastest.compile(tmp_path / "plan")
+    x = rng.standard_normal((16, 8)).astype(np.float32)
+    wanted = onnxruntime.InferenceSession(path).run(None, {"x": x})[0]
+    with to.Session(tmp_path / "plan") as session:
+        assert session.run({"x": x})["last"] == pytest.approx(wanted, abs=1e-5)
