@@ -1,4 +1,4 @@
-"""Memory of the fullest stage: as the search counts it, over that of the plan's graphs.
+"""Memory of the fullest stage that the search predicts, over the memory of the plan's graphs.
 
 python bench/stages/memory.py            print the table
 python bench/stages/memory.py --write    into docs/benchmarks.md too

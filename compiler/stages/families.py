@@ -14,7 +14,7 @@ their chunks, in these limits, and in whether gradients of weights are tasks of 
   V-Two-Thirds does in between.
   ZB-V2 is to ZB-V as ZB-H2 to ZB-H1: with twice the memory, unequal passes leave smaller bubbles.
 
-ZB-H2 and ZB-V2 also keep as many micro-batches as stages have room for.
+ZB-H2 and ZB-V2 also fill the memory of stages with micro-batches.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def generate(
     """Return the schedule of a family for chunks with ``costs``, of one second each by default.
 
     There are ``family.chunks`` chunks per stage. With ``room_bytes`` a stage keeps activations of
-    that size, instead of ``family.kept`` chunks. They are at least those of one micro-batch.
+    that size, instead of ``family.kept`` chunks. Each stage has room for one micro-batch.
     ``O(n log n)`` in the tasks.
     """
     places = family.place(stages, family.chunks)
@@ -169,8 +169,8 @@ class _Stage:
 class _Generator:
     """Generates one schedule.
 
-    ``sizes`` are those of the activations of each chunk, before and after its backward pass;
-    ``room`` is for those of each stage.
+    ``sizes`` has the sizes of the activations of each chunk, before and after its backward pass.
+    ``room`` limits their sum on each stage.
     """
 
     def __init__(

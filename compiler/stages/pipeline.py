@@ -140,7 +140,7 @@ def pipelines_of(devices: StageDevices, families: Sequence[str]) -> list[Pipelin
 
 
 def _filled(pipeline: Pipeline, cut: _Cut) -> list[Pipeline]:
-    """Return the pipeline that keeps as many micro-batches as fit, if its stages have room."""
+    """Return the pipeline that fills its stages with micro-batches, if each has room for one."""
     devices, places = pipeline.devices, pipeline.schedule.places
     room: list[float] = []
     for stage, most in enumerate(devices.limits_bytes):
