@@ -37,7 +37,9 @@ _TEXT = """\
 
 `python bench/stages/megatron_search.py --write`: predicted steps of Megatron-LM's published models
 in its own degrees, and of the fastest plan that `--stages auto` finds in the same memory, by
-the same costs and micro-batches. The answer is the time from the model to the frontier.
+the same costs and micro-batches. The answer is the time from the model to the frontier. Attention
+consists of products in these graphs, so Megatron-LM's plans without recomputation take more memory
+than an H100 has.
 """
 
 
