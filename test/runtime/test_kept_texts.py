@@ -310,11 +310,11 @@ def test_an_error_forgets_all_texts(decoder: Decoder) -> None:
 def test_memory_is_bounded(decoder: Decoder, packs: bool) -> None:
     """Caches have a row per slot, and one more for a text that reads its prompt."""
     gc.collect()
-    known = {id(one) for one in gc.get_objects() if isinstance(one, Caches)}
+    known = {id(one) for one in gc.get_objects() if type(one) is Caches}
     found: list[int] = []
 
     def count(*_: object) -> None:
-        caches = [own for own in gc.get_objects() if isinstance(own, Caches)]
+        caches = [own for own in gc.get_objects() if type(own) is Caches]
         arrays = [arrays_of(rank._steps, own)[0] for own in caches if id(own) not in known]
         rows = {array.ctypes.data: 0 for array in arrays}
         for array in arrays:
