@@ -32,10 +32,11 @@ AXIS_NAMES = "xyz"
 
 SHALLOW = 3
 """Largest number of axes above 1 with independent placements."""
-_EXAMPLES = 8
-"""Most meshes that an error lists."""
 DEEP_GROUPS = 2
 """Number of groups on deeper meshes; the neighbouring axes of a group have the same placement."""
+
+_EXAMPLES = 8
+"""Most meshes that an error lists."""
 
 
 def is_deep(mesh: Mesh) -> bool:

@@ -72,24 +72,20 @@ class NodeTimes:
 
     @cached_property
     def place_bytes(self) -> tuple[Floats, Floats]:
-        """The bytes of each place: static, and kept from a forward to its backward pass."""
+        """The bytes of each place: static, and kept from a forward to its backward pass.
+
+        A value is kept until the backward pass reaches its reader at the first place.
+        """
         order, count = self.order, len(self.order.forward)
         nodes = [keepers[0] for keepers, _ in self.static]
         sizes = [size for _, size in self.static]
         static = _sums(order.homes[np.array(nodes, int)], np.array(sizes, float), count)
-        values, last = self._kept
-        return static, _sums(last, self.kept_bytes[values], count)
-
-    @cached_property
-    def _kept(self) -> tuple[Ints, Ints]:
-        """The values that other passes read, and the place of the last of these reads."""
-        order, (values, readers) = self.order, self.order.reads
+        values, readers = order.reads
         late = order.runs_late[readers] & order.runs_forward[order.made[values]]
-        values, readers = values[late], readers[late]
-        last = np.full(len(self.bytes), len(order.forward))
-        np.minimum.at(last, values, order.homes[readers])
-        kept = np.unique(values)
-        return kept, last[kept]
+        last = np.full(len(self.bytes), count)
+        np.minimum.at(last, values[late], order.homes[readers[late]])
+        is_kept = last < count
+        return static, _sums(last[is_kept], self.kept_bytes[is_kept], count)
 
     @cached_property
     def _record(self) -> Record:
@@ -203,8 +199,7 @@ class NodeTimes:
 
         While a chunk runs in a step without stages, the activations of earlier chunks are live.
         """
-        values, last = self._kept
-        kept = np.cumsum(_sums(last, self.kept_bytes[values], len(self.order.forward)))
+        kept = np.cumsum(self.place_bytes[1])
         ends = np.array([*cuts, len(self.order.forward)])
         peaks = np.maximum.reduceat(self._peak_bytes, [0, *cuts])
         found: Ints = np.maximum(peaks - kept[ends - 1].astype(np.int64), 0)

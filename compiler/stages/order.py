@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from tensoropt.compiler.program.graph import Argument, Graph, Op, Result, once_per_graph
+from tensoropt.compiler.program.graph import Argument, Graph, Op, Result, Value, once_per_graph
 from tensoropt.compiler.training.weight_gradients import weight_gradients
 from tensoropt.dialects.onnx import BARRIER
 
@@ -277,12 +277,7 @@ def _inside_attention(graph: Graph, places: Sequence[int]) -> set[int]:
 
     A chunk that began there would receive a whole cache, or scores of all tokens, in each step.
     """
-    found = set[int]()
-    for value in _tokens(graph):
-        own = graph.values[value]
-        last = max((places[reader] for reader, _ in own.uses), default=_NONE)
-        found.update(range(places[own.producer] + 1, last + 1))
-    return found
+    return _passed(places, (graph.values[value] for value in _tokens(graph)))
 
 
 def _across_immovable(graph: Graph, places: Sequence[int]) -> set[int]:
@@ -290,10 +285,14 @@ def _across_immovable(graph: Graph, places: Sequence[int]) -> set[int]:
 
     A value that a stage makes is sent to the stages that read it in the forward pass.
     """
+    made = (value for value in graph.values if places[value.producer] != _NONE)
+    return _passed(places, (v for v in made if v.info is None or not v.info.is_movable))
+
+
+def _passed(places: Sequence[int], values: Iterable[Value]) -> set[int]:
+    """Return the places that values pass, from their producers on to their last readers."""
     found = set[int]()
-    for value in graph.values:
-        if places[value.producer] == _NONE or (value.info is not None and value.info.is_movable):
-            continue
+    for value in values:
         last = max((places[reader] for reader, _ in value.uses), default=_NONE)
         found.update(range(places[value.producer] + 1, last + 1))
     return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import os
 import random
 import signal
@@ -17,11 +16,11 @@ from unittest import mock
 import numpy as np
 import pytest
 from budgets import examples
-from handmade_decoder import greedy, write_decoder
+from decoder_plans import plan_of, small_decoder
+from handmade_decoder import greedy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensoropt.compiler.cli.opt import main as compile_model
 from tensoropt.runtime.device.provider import CPU
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.pool.programs import Request
@@ -42,18 +41,7 @@ VOCABULARY = 48
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("kept")
-    config = {"max_position_embeddings": CONTEXT, "eos_token_id": None}
-    (folder / "config.json").write_text(json.dumps(config))
-    return write_decoder(folder / "m.onnx", layers=1, in_place=True)
-
-
-def plan_of(model: Path, *flags: str, ranks: int = 2) -> Path:
-    plan = model.with_name("-".join(["plan", str(ranks), *flags]).replace("=", ""))
-    if not plan.exists():
-        own = ["--device", "v100", "--pick", "leanest", *flags]
-        assert compile_model([str(model), "--mesh", str(ranks), *own, "-o", str(plan)]) == 0
-    return plan
+    return small_decoder(tmp_path_factory.mktemp("kept"), CONTEXT)
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,9 +9,9 @@ from pathlib import Path
 
 import onnx
 import pytest
+from decoder_plans import plan_of, small_decoder
 from handmade_decoder import greedy, write_decoder
 
-from tensoropt.compiler.cli.opt import main as compile_model
 from tensoropt.runtime.device.provider import CPU
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.text.decoder import MASK, decoder_of
@@ -30,18 +29,7 @@ counts = pytest.mark.skipif(not can_count(CPU), reason="of ONNX Runtime 1.32 and
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("packing")
-    config = {"max_position_embeddings": CONTEXT, "eos_token_id": None}
-    (folder / "config.json").write_text(json.dumps(config))
-    return write_decoder(folder / "m.onnx", layers=1, in_place=True)
-
-
-def plan_of(model: Path, *flags: str, ranks: int = 2) -> Path:
-    plan = model.with_name("-".join(["plan", str(ranks), *flags]).replace("=", ""))
-    if not plan.exists():
-        own = ["--device", "v100", "--pick", "leanest", *flags]
-        assert compile_model([str(model), "--mesh", str(ranks), *own, "-o", str(plan)]) == 0
-    return plan
+    return small_decoder(tmp_path_factory.mktemp("packing"), CONTEXT)
 
 
 def packed(plan: Path) -> tuple[onnx.ModelProto, bool]:

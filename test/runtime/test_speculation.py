@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from contextlib import aclosing
 from pathlib import Path
 
 import numpy as np
 import pytest
+from decoder_plans import plan_of, small_decoder
 from handmade_decoder import greedy, write_decoder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensoropt.compiler.cli.opt import main as compile_model
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.rank_options import SessionOptions
 from tensoropt.runtime.text.proposals import Proposals
@@ -30,18 +29,7 @@ CONTEXT = 60
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("speculation")
-    config = {"max_position_embeddings": CONTEXT, "eos_token_id": None}
-    (folder / "config.json").write_text(json.dumps(config))
-    return write_decoder(folder / "m.onnx", layers=1, in_place=True)
-
-
-def plan_of(model: Path, ranks: int, *flags: str) -> Path:
-    plan = model.with_name(f"plan-{ranks}-{len(flags)}")
-    if not plan.exists():
-        own = ["--device", "v100", "--pick", "leanest", *flags]
-        assert compile_model([str(model), "--mesh", str(ranks), *own, "-o", str(plan)]) == 0
-    return plan
+    return small_decoder(tmp_path_factory.mktemp("speculation"), CONTEXT)
 
 
 def prompts_of(count: int) -> list[list[int]]:
@@ -56,7 +44,7 @@ def prompts_of(count: int) -> list[list[int]]:
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_tokens_are_those_without_proposals(model: Path, ranks: int) -> None:
-    with TextSession(plan_of(model, ranks), threads=1, slots=1, speculate=4) as session:
+    with TextSession(plan_of(model, ranks=ranks), threads=1, slots=1, speculate=4) as session:
         for prompt in prompts_of(10):
             (found,) = session.generate(prompt, max_tokens=CONTEXT)
             assert list(found.tokens) == greedy(model, prompt, CONTEXT - len(prompt))
@@ -66,7 +54,7 @@ def test_tokens_are_those_without_proposals(model: Path, ranks: int) -> None:
 
 def test_texts_that_run_together(model: Path) -> None:
     prompts = prompts_of(7)
-    with TextSession(plan_of(model, 2), threads=1, slots=3, speculate=3) as session:
+    with TextSession(plan_of(model), threads=1, slots=3, speculate=3) as session:
         found = session.generate(prompts, max_tokens=20)
     assert [list(one.tokens) for one in found] == [greedy(model, p, 20) for p in prompts]
 
@@ -76,14 +64,14 @@ def test_samples_are_those_without_proposals(model: Path) -> None:
     how = {"temperature": 0.7, "top_k": 3, "seed": 5, "max_tokens": 40}
     prompt, found = [3, 7] * 5, []
     for speculate in (0, 3):
-        with TextSession(plan_of(model, 1), threads=1, speculate=speculate) as session:
+        with TextSession(plan_of(model, ranks=1), threads=1, speculate=speculate) as session:
             found.append(session.generate(prompt, **how))
     assert found[0] == found[1]
     assert session.accepted
 
 
 def test_a_server_counts_proposals(model: Path) -> None:
-    metrics, plans = Metrics(), {"m": plan_of(model, 1)}
+    metrics, plans = Metrics(), {"m": plan_of(model, ranks=1)}
     limits = TextLimits(slots=1, speculate=3)
     served = open_texts(plans, {}, SessionOptions(threads=1), limits, metrics)["m"]
 
@@ -105,7 +93,7 @@ def test_an_end_token_among_the_accepted(model: Path) -> None:
     prompt = [3, 7] * 5
     expected = greedy(model, prompt, 40)
     end = expected[30]
-    with TextSession(plan_of(model, 1), threads=1, speculate=6) as session:
+    with TextSession(plan_of(model, ranks=1), threads=1, speculate=6) as session:
         session._decoder.entry["end"] = [end]
         (found,) = session.generate(prompt, max_tokens=40)
     assert list(found.tokens) == expected[: expected.index(end) + 1]
@@ -114,11 +102,11 @@ def test_an_end_token_among_the_accepted(model: Path) -> None:
 
 def test_plans_that_cannot_verify(model: Path, tmp_path: Path) -> None:
     grows = write_decoder(tmp_path / "m.onnx", layers=1)
-    for plan in (plan_of(grows, 1), plan_of(model, 1, "--dim", "sequence=1")):
+    for plan in (plan_of(grows, ranks=1), plan_of(model, "--dim", "sequence=1", ranks=1)):
         with pytest.raises(UserError, match="cannot verify 2 proposed tokens, expected caches"):
             TextSession(plan, speculate=2)
     with pytest.raises(UserError, match="speculate: expected at least 0, got: -1"):
-        TextSession(plan_of(model, 1), speculate=-1)
+        TextSession(plan_of(model, ranks=1), speculate=-1)
 
 
 @given(st.lists(st.integers(0, 3), max_size=40), st.integers(0, 5))
