@@ -151,7 +151,7 @@ def ignored_annotations(name: str, configurations: Sequence[str]) -> str:
 
 def open_sizes(names: Sequence[str]) -> str:
     """Return the line on the open dimensions of a model, by name."""
-    listed, flags = _listed(names, "8")
+    listed, flags = _list_open(names, "8")
     if len(names) == 1:
         return f"note: without a size {listed} counts as 1 and is not split: {flags} gives it one"
     return f"note: without sizes {listed} count as 1 and are not split: {flags} gives them"
@@ -159,12 +159,12 @@ def open_sizes(names: Sequence[str]) -> str:
 
 def open_lengths(names: Sequence[str]) -> str:
     """Return the line on open numbers of tokens in the caches of a decoder, by name."""
-    listed, flags = _listed(names, "1..N")
+    listed, flags = _list_open(names, "1..N")
     counts = "counts" if len(names) == 1 else "count"
     return f"note: {listed} {counts} as 1: {flags} plans for texts of up to N tokens"
 
 
-def _listed(names: Sequence[str], size: str) -> tuple[str, str]:
+def _list_open(names: Sequence[str], size: str) -> tuple[str, str]:
     """Return the first names of dimensions and the number of others, and flags with a ``size``."""
     shown = names[:_SHOWN]
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""

@@ -277,7 +277,7 @@ def _inside_attention(graph: Graph, places: Sequence[int]) -> set[int]:
 
     A chunk that began there would receive a whole cache, or scores of all tokens, in each step.
     """
-    return _passed(places, (graph.values[value] for value in _tokens(graph)))
+    return _list_passed(places, (graph.values[value] for value in _tokens(graph)))
 
 
 def _across_immovable(graph: Graph, places: Sequence[int]) -> set[int]:
@@ -286,10 +286,10 @@ def _across_immovable(graph: Graph, places: Sequence[int]) -> set[int]:
     A value that a stage makes is sent to the stages that read it in the forward pass.
     """
     made = (value for value in graph.values if places[value.producer] != _NONE)
-    return _passed(places, (v for v in made if v.info is None or not v.info.is_movable))
+    return _list_passed(places, (v for v in made if v.info is None or not v.info.is_movable))
 
 
-def _passed(places: Sequence[int], values: Iterable[Value]) -> set[int]:
+def _list_passed(places: Sequence[int], values: Iterable[Value]) -> set[int]:
     """Return the places that values pass, from their producers on to their last readers."""
     found = set[int]()
     for value in values:
