@@ -14,8 +14,10 @@ from tensoropt.compiler.program.graph import Graph
 from tensoropt.compiler.search.frontier.search import FrontierResult
 from tensoropt.compiler.stages.bounds import (
     EARLY,
+    early_chunks,
     least_interval_s,
     least_place_s,
+    least_sent_s,
     least_shared_s,
     least_time_s,
 )
@@ -69,20 +71,20 @@ class Bound:
         return least_interval_s(self.one_stage_s, place_s, request.stages, overhead_s)
 
     def _filled_s(self) -> float:
-        request, stages = self.request, self.request.stages
-        place_s = least_place_s(self.graph, request.meshes, request.description)
+        request, stages, batches = self.request, self.request.stages, self.graph.micro_batches
+        device = request.description
+        place_s = least_place_s(self.graph, request.meshes, device)
+        sent_s = least_sent_s(self.graph, request.meshes, device, stages)
         early: dict[int, float] = {}
         for own in self.pipelines:
             chunks = own.schedule.chunks // stages
-            early[chunks] = max(early.get(chunks, EARLY), own.early_chunks)
-        batches = self.graph.micro_batches
-        return min(
-            (
-                least_time_s(self.one_stage_s, place_s, stages, batches, chunks, own_early)
-                for chunks, own_early in early.items()
-            ),
-            default=math.inf,
+            own_early = early_chunks(place_s[1], own.cuts, stages)
+            early[chunks] = max(early.get(chunks, EARLY), own_early)
+        bounds_s = (
+            least_time_s(self.one_stage_s, place_s, stages, batches, chunks, own_early, sent_s)
+            for chunks, own_early in early.items()
         )
+        return min(bounds_s, default=math.inf)
 
 
 @dataclass(frozen=True)

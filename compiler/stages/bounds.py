@@ -6,16 +6,17 @@ forward time ``F_s``. Then it has its own work for ``m`` micro-batches, and once
 
     D >= F_s + m t_s + o_s,  and so  p D >= S + sum of F_s over all stages,
 
-as the work of all stages is ``S``, the time of the step on one stage. ``F_s`` depends on the cut.
+as the work of all stages is ``S``, the time of the step on one stage. ``F_s`` depends on the cut,
+and has ``s`` transfers between chunks. Operations count with their least times over all strategies.
 All that follows the beginning of stage ``s`` takes at most ``b_s`` for a micro-batch:
 
 - With one chunk per stage it is the work of ``p - s`` stages, each of at most ``D / m``.
-- With several, cuts are limited: stage ``s`` begins at most ``e`` chunks before an even cut. So of
-  ``n`` chunks all but ``s - e`` follow, and ``b_s`` is that part of the whole, at most ``p D / m``.
+- With several, cuts are limited: stage ``s`` begins at most ``e`` chunks before a cut that is even
+  by the least times. So of ``n`` chunks all but ``s - e`` follow, and ``b_s`` is that part of all.
 
-By the least times of operations, over all strategies, at most ``b_s`` seconds follow only from some
-place on. The least forward time until the first of these places bounds ``F_s``. As ``D`` grows,
-``b_s`` grows and ``F_s`` falls. So the inequality fails below some ``D``, which is the bound.
+At most ``b_s`` seconds follow only from some place on. The forward time until the first of these
+places bounds ``F_s``. As ``D`` grows, ``b_s`` may grow and ``F_s`` fall. So the inequality fails
+below some ``D``, which is the bound.
 
 In inference, a stream of inputs has a result every ``D`` seconds. Each stage needs its part of the
 work for every input, so ``D`` is at least the ``p``-th part of the work ``S``, and at least the
@@ -34,11 +35,13 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from tensoropt.compiler.cost.device import Device
-from tensoropt.compiler.program.costs import NodeCosts
+from tensoropt.compiler.program.costs import NodeCosts, tensor_bytes
 from tensoropt.compiler.program.graph import Graph, Op
 from tensoropt.compiler.program.options import op_options
 from tensoropt.compiler.stages.cuts import least_slowest_s
+from tensoropt.compiler.stages.devices import stage_link
 from tensoropt.compiler.stages.order import Floats, order_of
+from tensoropt.runtime.layout.layout import Layout
 from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = [
@@ -46,6 +49,7 @@ __all__ = [
     "early_chunks",
     "least_interval_s",
     "least_place_s",
+    "least_sent_s",
     "least_shared_s",
     "least_time_s",
 ]
@@ -53,6 +57,7 @@ __all__ = [
 EARLY = 0.5
 """Chunks by which a cut into several chunks per stage may begin a stage before an even cut."""
 
+_ONE = Mesh((1,))
 _HALVINGS = 60
 _TINY_S = 1e-30
 _FURTHEST, _WEIGHTS = 2.0, 41
@@ -66,11 +71,13 @@ def least_time_s(
     micro_batches: int,
     chunks: int = 1,
     early: float = EARLY,
+    sent_s: float = 0.0,
 ) -> float:
     """Return a lower bound on the time of a step with ``chunks`` per stage.
 
     ``step_s`` is a lower bound on its time on one stage, ``place_s`` are lower bounds on the time
-    of each place for a micro-batch: forward, and in all. ``O(stages log places)``.
+    of each place for a micro-batch: forward, and in all. Each transfer from a chunk to the next
+    takes at least ``sent_s``. ``O(stages log places)``.
     """
     forward_s, all_s = (np.concatenate([[0.0], np.cumsum(own)]) for own in place_s)
     follow_s = all_s[-1] - all_s  # after the first places; falls from place to place
@@ -81,13 +88,15 @@ def least_time_s(
         count = stages * chunks
         share = np.minimum((count - stage + early) / count, 1.0)
 
-    def is_possible(time_s: float) -> bool:
-        most_s = share * stages * time_s / micro_batches * (1 + 1e-9)
-        first = np.searchsorted(-follow_s, -most_s)
-        fill_s = forward_s[np.minimum(first, len(forward_s) - 1)].sum()
-        return bool(stages * time_s >= step_s + fill_s)
+    transfers_s = sent_s * float(stage.sum())
 
-    low_s, high_s = step_s / stages, step_s / stages + float(forward_s[-1])
+    def is_possible(time_s: float) -> bool:
+        whole_s = stages * time_s / micro_batches if chunks == 1 else all_s[-1]
+        first = np.searchsorted(-follow_s, -share * whole_s * (1 + 1e-9))
+        fill_s = forward_s[np.minimum(first, len(forward_s) - 1)].sum()
+        return bool(stages * time_s >= step_s + fill_s + transfers_s)
+
+    low_s, high_s = step_s / stages, step_s / stages + float(forward_s[-1]) + transfers_s
     for _ in range(_HALVINGS):
         middle_s = (low_s + high_s) / 2
         if is_possible(middle_s):
@@ -145,13 +154,33 @@ def _least_sum_s(until_s: Floats, ranges: int) -> float:
 
 
 def early_chunks(place_s: Floats, cuts: Sequence[int], stages: int) -> float:
-    """Return the most chunks by which a cut begins a stage before an even cut; below 0 if later.
+    """Return the most chunks by which a cut begins a stage before an even cut, 0 if it is later.
 
-    ``place_s`` has the time of each place for a micro-batch, in all.
+    ``place_s`` has the least time of each place for a micro-batch, in all.
     """
     until_s, count = np.cumsum(place_s), len(cuts) + 1
     begun = until_s[np.array(cuts[: stages - 1], int) - 1] / until_s[-1]
     return float(np.max(np.arange(1, stages) - count * begun, initial=0.0))
+
+
+def least_sent_s(graph: Graph, meshes: Iterable[Mesh], device: Device, stages: int) -> float:
+    """Return the least time of a transfer to the next chunk, for one micro-batch.
+
+    Each rank of a stage sends at least its part of the values that pass. A chunk has a first read
+    of a parameter, and so has the rest of the step.
+    """
+    order = order_of(graph)
+    sizes = [0] * len(graph.values)
+    for number, value in enumerate(graph.values):
+        maker = graph.nodes[value.producer]
+        is_constant = number in graph.storage.constants
+        if isinstance(maker, Op) and not maker.constant and not is_constant:
+            sizes[number] = tensor_bytes(value.info, Layout.replicated(_ONE), _ONE)
+    passing = order.passing(np.array(sizes, np.int64))
+    first, *_, last = order.first_reads
+    least = int(passing[first + 1 : last + 1].min())
+    links = ((mesh.size, stage_link(device, stages, mesh.shape)) for mesh in meshes)
+    return min(link.send_s(least / size) for size, link in links)
 
 
 def least_place_s(graph: Graph, meshes: Iterable[Mesh], device: Device) -> tuple[Floats, Floats]:

@@ -142,12 +142,7 @@ class NodeTimes:
     @cached_property
     def passing_bytes(self) -> Ints:
         """The bytes on one rank that pass each place of the forward pass."""
-        made, last = self.order.homes[self.order.made], self.order.last_places
-        inside = self.order.runs_forward[self.order.made] & (last >= 0)
-        count = len(self.order.forward) + 1
-        begin = np.bincount(made[inside] + 1, self.bytes[inside], count)
-        end = np.bincount(last[inside] + 1, self.bytes[inside], count)
-        return np.cumsum(begin - end).astype(np.int64)
+        return self.order.passing(self.bytes)
 
     def step(self, cuts: Sequence[int]) -> tuple[Costs, ...]:
         """Return the costs of the chunks that begin at the start and at each place of ``cuts``."""

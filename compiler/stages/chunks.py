@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from tensoropt.compiler.stages.chunk_costs import NodeTimes
 from tensoropt.compiler.stages.cuts import cut_evenly, cut_within
 from tensoropt.compiler.stages.devices import StageDevices
+from tensoropt.compiler.stages.families import Evenness
 from tensoropt.compiler.stages.order import Floats, Ints
 
-__all__ = ["Evenness", "cuts_of", "cuts_within", "stream_cuts"]
-
-Evenness = Literal["chunks", "ends", "ends without W"]
-"""The times that a cut makes about equal: of the chunks, or the ends of chunks that each are a
-stage. A stage begins after the forward pass of the chunks before, and the backward pass through
-these follows after its last task; gradients of weights, if they are tasks, fill that time."""
+__all__ = ["cuts_of", "cuts_within", "stream_cuts"]
 
 
 def cuts_of(
@@ -33,7 +28,30 @@ def cuts_of(
     rows = [begin.units_s(times, evenness) for times in devices.group_times]
     unit_s, lead_s = zip(*(rows[devices.groups[stage]] for stage in places), strict=True)
     units = cut_evenly(unit_s, begin.passing_bytes, lead_s, needed=begin.needed)
+    if evenness == "stages":
+        units = _even_stages(devices, places, begin, units)
     return begin.places_of(units)
+
+
+def _even_stages(
+    devices: StageDevices, places: Sequence[int], begin: _Beginnings, units: Sequence[int]
+) -> list[int]:
+    """Return the cuts ``units`` with the second chunks changed, so that stages end together.
+
+    A stage takes the forward time before its first chunk, and then the time of its chunks.
+    """
+    stages, ends = len(places) // 2, [0, *units]
+    first = ends[stages]
+    by_group = [begin.units_s(times, "ends") for times in devices.group_times]
+    rows, leads = [], []
+    for stage in places[stages:]:
+        unit_s, lead_s = by_group[devices.groups[stage]]
+        lead = unit_s[ends[stage] : ends[stage + 1]].sum() + lead_s[ends[stage]]
+        rows.append(unit_s[first:])
+        leads.append(np.full(len(unit_s) - first, lead))
+    needed = [unit - first for unit in begin.needed if unit >= first]
+    second = cut_evenly(rows, begin.passing_bytes[first:], leads, needed=needed)
+    return [*units[:stages], *(first + unit for unit in second)]
 
 
 def cuts_within(
@@ -106,7 +124,8 @@ class _Beginnings:
         """Return the time of each unit, and the lead of a chunk that begins with it."""
         ends = [*self.places, len(times.order.forward)]
         forward_s, all_s = (np.concatenate([[0.0], np.cumsum(own)])[ends] for own in times.place_s)
-        lead_s = {"chunks": 0.0 * all_s, "ends": forward_s, "ends without W": all_s}[evenness]
+        leads_s = {"ends": forward_s, "ends without W": all_s}
+        lead_s = leads_s.get(evenness, 0.0 * all_s)
         return np.diff(all_s), lead_s[:-1] / times.order.graph.micro_batches
 
     def places_of(self, units: Sequence[int]) -> list[int]:

@@ -127,7 +127,9 @@ def _slowest_s(rows: Sequence[_Row], latest: Ints) -> tuple[float, float]:
     distinct = {id(own): own for own in rows}.values()
     least_s = np.min([np.diff(own.until_s) for own in distinct], axis=0)
     low_s = float(least_s.sum()) / len(rows)
-    high_s = float(max(max(own.until_s[-1], own.cut_s.max()) for own in rows))
+    high_s = float(
+        max(max(own.until_s[-1] - own.from_s.min(), own.cut_s.max()) for own in distinct)
+    )
     step = 0.01  # most cuts are nearly even
     while low_s and (next_s := low_s * (1 + step)) < high_s:
         if _fits(rows, latest, next_s):

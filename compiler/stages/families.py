@@ -1,8 +1,10 @@
 """Families of schedules, generated for the costs of the chunks.
 
 A stage that is free runs a backward pass if one is ready, else a forward pass if its limits allow
-it, else the gradients of weights that backward passes left out. Families differ in the places of
-their chunks, in these limits, and in whether gradients of weights are tasks of their own:
+it, else the gradients of weights that backward passes left out. If such gradients can fill bubbles
+later, forward passes lead: they run before the backward passes of up to a micro-batch per stage
+before theirs, so that work for all stages arrives early. Families differ in the places of their
+chunks, in these limits, and in whether gradients of weights are tasks of their own:
 
 - GPipe (Huang et al., 2019) runs all forward passes first.
 - 1F1B (PipeDream-Flush, Narayanan et al., 2021) keeps one micro-batch for each stage that follows,
@@ -22,12 +24,20 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from tensoropt.compiler.stages.patterns import Moments, repeat
 from tensoropt.runtime.stages.execution import ChunkCost
 from tensoropt.runtime.stages.schedule import Schedule, Task
 
-__all__ = ["FAMILIES", "STREAM", "Family", "fitting", "generate"]
+__all__ = ["FAMILIES", "STREAM", "Evenness", "Family", "fitting", "generate"]
+
+Evenness = Literal["chunks", "stages", "ends", "ends without W"]
+"""The times that a cut makes about equal: of the chunks, of the stages with two chunks each, or the
+ends of chunks that each are a stage. A stage begins after the forward pass of the chunks before,
+and the backward pass through these follows after its last task; gradients of weights, if they are
+tasks, fill that time."""
+
 
 Limit = Callable[[int, int, int], int]
 """A number of chunks, by stage, stages and chunks per stage."""
@@ -35,6 +45,14 @@ Limit = Callable[[int, int, int], int]
 
 def _unlimited(_stage: int, _stages: int, _chunks: int) -> int:
     return 1 << 60
+
+
+def _none(_stage: int, _stages: int, _chunks: int) -> int:
+    return 0
+
+
+def _one_per_stage(_stage: int, stages: int, _chunks: int) -> int:
+    return stages
 
 
 def _line(stages: int, chunks: int) -> tuple[int, ...]:
@@ -53,10 +71,11 @@ class Family:
     """A family of schedules.
 
     ``passes`` limits the micro-batches that have passed a chunk forward but not backward, summed
-    over the chunks of a stage; ``kept`` limits those with activations. ``forward_first`` runs
-    forward passes before backward passes. ``in_turns`` lets passes run in groups of one
-    micro-batch per stage, chunk by chunk. ``between`` makes the schedule repeat a pattern. If a
-    schedule of a family that ``fills`` does not fit, there is one for the memory of the stages.
+    over the chunks of a stage; ``kept`` limits those with activations. A forward pass
+    may run before a backward pass of less than ``lead`` micro-batches before it. ``in_turns``
+    lets passes run in groups of one micro-batch per stage, chunk by chunk. ``between`` makes the
+    schedule repeat a pattern. If a schedule of a family that ``fills`` does not fit, there is one
+    for the memory of the stages. There is a schedule for each kind of cut in ``evenness``.
     """
 
     passes: Limit = _unlimited
@@ -64,10 +83,11 @@ class Family:
     chunks: int = 1
     place: Callable[[int, int], tuple[int, ...]] = _line
     splits_weights: bool = False
-    forward_first: bool = False
+    lead: Limit = _none
     in_turns: bool = False
     between: Moments | None = None
     fills: bool = False
+    evenness: Sequence[Evenness] = ("chunks",)
 
     def with_chunks(self, chunks: int) -> Family:
         """Return the family with another number of chunks per stage."""
@@ -75,34 +95,48 @@ class Family:
 
 
 FAMILIES: dict[str, Family] = {
-    "gpipe": Family(forward_first=True),
-    "1f1b": Family(passes=lambda stage, stages, _: stages - stage),
+    "gpipe": Family(lead=_unlimited, evenness=("chunks", "ends without W")),
+    "1f1b": Family(
+        passes=lambda stage, stages, _: stages - stage, evenness=("chunks", "ends without W")
+    ),
     "interleaved": Family(
         passes=lambda stage, stages, chunks: 2 * (stages - stage - 1) + (chunks - 1) * stages + 1,
         chunks=2,
-        forward_first=True,
+        lead=_unlimited,
         in_turns=True,
+        evenness=("stages",),
     ),
     "zb-h1": Family(
         passes=lambda stage, stages, _: stages - stage,
         kept=lambda _, stages, __: stages,
         splits_weights=True,
+        lead=_one_per_stage,
+        evenness=("chunks", "ends"),
     ),
     "zb-h2": Family(
         passes=lambda stage, stages, _: 2 * (stages - stage) - 1,
         kept=lambda _, stages, __: 2 * stages - 1,
         splits_weights=True,
+        lead=_one_per_stage,
         fills=True,
+        evenness=("chunks", "ends"),
     ),
     "zb-v": Family(
-        kept=lambda _, stages, __: 2 * stages, chunks=2, place=_zigzag, splits_weights=True
+        kept=lambda _, stages, __: 2 * stages,
+        chunks=2,
+        place=_zigzag,
+        splits_weights=True,
+        lead=_one_per_stage,
+        evenness=("chunks", "ends"),
     ),
     "zb-v2": Family(
         kept=lambda _, stages, __: 4 * stages,
         chunks=2,
         place=_zigzag,
         splits_weights=True,
+        lead=_one_per_stage,
         fills=True,
+        evenness=("stages", "ends"),
     ),
     "v-two-thirds": Family(chunks=2, place=_zigzag, splits_weights=True, between=(1, 3, 1, 3)),
     "v-half": Family(chunks=2, place=_zigzag, splits_weights=True, between=(1, 2, 1, 2)),
@@ -149,13 +183,15 @@ def generate(
 class _Stage:
     """A stage while a schedule is generated.
 
-    ``kept`` is the size of the activations that it has, at most ``room``. ``forward`` and
-    ``backward`` are heaps of passes with an input that has arrived, by priority.
+    ``kept`` is the size of the activations that it has, at most ``room``. A forward pass leads by
+    less than ``lead`` micro-batches. ``forward`` and ``backward`` are heaps of passes with an input
+    that has arrived, by priority.
     """
 
     number: int
     last_chunk: int
     room: float
+    lead: int
     passes: int = 0
     kept: float = 0.0
     free_s: float = 0.0
@@ -185,7 +221,11 @@ class _Generator:
         self.family, self.places, self.costs, self.sizes = family, places, costs, sizes
         self.micro_batches, self.last = micro_batches, len(places) - 1
         deepest = {place: chunk for chunk, place in enumerate(places)}
-        self.stages = [_Stage(number, deepest[number], own) for number, own in enumerate(room)]
+        size = len(room), family.chunks
+        self.stages = [
+            _Stage(number, deepest[number], own, family.lead(number, *size))
+            for number, own in enumerate(room)
+        ]
         if family.in_turns:
             for stage in self.stages:
                 own = [c for c, place in enumerate(places) if place == stage.number]
@@ -261,8 +301,9 @@ class _Generator:
             stage.kept -= late
 
     def _next(self, stage: _Stage) -> Task | None:
-        forward = self._forward(stage)
-        if forward is not None and (self.family.forward_first or not stage.backward):
+        forward, ready = self._forward(stage), stage.backward
+        may_lead = forward and ready and forward.micro_batch - ready[0][1].micro_batch < stage.lead
+        if forward is not None and (may_lead or not ready):
             heapq.heappop(stage.forward)
             if stage.turns:
                 stage.turns.pop()

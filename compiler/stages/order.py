@@ -65,6 +65,18 @@ class Order:
         forward_s, all_s = (np.bincount(self.homes, s, count).astype(np.float64) for s in own)
         return forward_s, all_s
 
+    def passing(self, sizes: Ints) -> Ints:
+        """Return the sum of the sizes of the values that pass each place of the forward pass.
+
+        These are made before the place and read from there on. ``sizes`` has one for each value.
+        """
+        made, last = self.homes[self.made], self.last_places
+        inside = self.runs_forward[self.made] & (last >= 0)
+        count = len(self.forward) + 1
+        begin = np.bincount(made[inside] + 1, sizes[inside], count)
+        end = np.bincount(last[inside] + 1, sizes[inside], count)
+        return np.cumsum(begin - end).astype(np.int64)
+
     @cached_property
     def times(self) -> Ints:
         """The number of times that a step runs each node."""

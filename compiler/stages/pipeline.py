@@ -10,11 +10,10 @@ import numpy as np
 
 from tensoropt.compiler.program.evaluate import ProgramCost
 from tensoropt.compiler.search.frontier.search import FrontierPoint
-from tensoropt.compiler.stages.bounds import early_chunks
 from tensoropt.compiler.stages.chunk_costs import Costs
-from tensoropt.compiler.stages.chunks import Evenness, cuts_of, cuts_within
+from tensoropt.compiler.stages.chunks import cuts_of, cuts_within
 from tensoropt.compiler.stages.devices import StageDevices
-from tensoropt.compiler.stages.families import FAMILIES, STREAM, generate
+from tensoropt.compiler.stages.families import FAMILIES, STREAM, Evenness, generate
 from tensoropt.compiler.stages.order import order_of
 from tensoropt.runtime.stages.execution import ChunkCost, Execution, execute
 from tensoropt.runtime.stages.schedule import Schedule
@@ -26,19 +25,17 @@ __all__ = ["Pipeline", "pipeline_of", "pipelines_of"]
 class Pipeline:
     """A program in stages, each on a mesh of one shape.
 
-    ``cuts`` are the places of the forward pass at which chunks begin, a stage at most
-    ``early_chunks`` before an even cut. ``execution`` has the ``costs`` of the chunks, and leaves
-    out the work that a stage does once per step, which ``time_s`` includes. In a stream of inputs
-    ``time_s`` is of one input, and results follow each other in ``interval_s``; a training step
-    ends before the next one begins. ``stage_bytes`` is the memory of each stage,
-    ``static_bytes_of`` the part that is static. ``sent_bytes`` pass from each chunk to the next,
-    for each micro-batch or input.
+    ``cuts`` are the places of the forward pass at which chunks begin. ``execution`` has the
+    ``costs`` of the chunks, and leaves out the work that a stage does once per step, which
+    ``time_s`` includes. In a stream of inputs ``time_s`` is of one input, and results follow each
+    other in ``interval_s``; a training step ends before the next one begins. ``stage_bytes`` is the
+    memory of each stage, ``static_bytes_of`` the part that is static. ``sent_bytes`` pass from each
+    chunk to the next, for each micro-batch or input.
     """
 
     devices: StageDevices
     family: str
     cuts: Sequence[int]
-    early_chunks: float
     schedule: Schedule
     costs: Sequence[ChunkCost]
     execution: Execution
@@ -126,7 +123,7 @@ def pipelines_of(devices: StageDevices, families: Sequence[str]) -> list[Pipelin
     found: list[Pipeline] = []
     for name in families:
         places = FAMILIES[name].place(devices.stages, FAMILIES[name].chunks)
-        for evenness in _evenness(name, devices.stages):
+        for evenness in FAMILIES[name].evenness if devices.stages > 1 else ("chunks",):
             key = tuple(devices.groups[place] for place in places), evenness
             if key not in known:
                 known[key] = _Cut.read(devices, places, cuts_of(devices, places, evenness))
@@ -172,20 +169,10 @@ class _Cut:
 
     begin: Sequence[int]
     chunks: Sequence[Costs]
-    early_chunks: float
 
     @classmethod
     def read(cls, devices: StageDevices, places: Sequence[int], begin: Sequence[int]) -> _Cut:
-        early = early_chunks(devices.group_times[0].place_s[1], begin, devices.stages)
-        return cls(begin, devices.costs(begin, places), early)
-
-
-def _evenness(family: str, stages: int) -> Sequence[Evenness]:
-    """Return the times that the cuts of a family make equal."""
-    own = FAMILIES[family]
-    if stages == 1 or own.between is not None or not (own.splits_weights or own.chunks == 1):
-        return ("chunks",)
-    return ("chunks", "ends" if own.splits_weights else "ends without W")
+        return cls(begin, devices.costs(begin, places))
 
 
 def _pipeline(
@@ -207,7 +194,6 @@ def _pipeline(
         devices,
         name,
         cut.begin,
-        cut.early_chunks,
         schedule,
         costs,
         execution,

@@ -41,7 +41,6 @@ def stream_of(devices: StageDevices) -> Pipeline:
         devices,
         STREAM,
         cuts,
-        0.0,
         schedule,
         costs,
         execution,

@@ -99,18 +99,25 @@ class Eliminator {
         limiter_.set(limits, step.output, to + x);
         eliminate_cell(step, offset, x, limits, merger, inner, out);
         lookout.done();
-        if (double(merger.candidates + inner.candidates) <= kLook) continue;
-        token_.check();
-        account(merger, inner);
+        check(merger);
+        check(inner);
       }
     });
-    account(merger, inner);
+    account(merger);
+    account(inner);
     return out;
   }
 
-  void account(CellMerger& merger, CellMerger& inner) const {
-    sums_ += merger.candidates + inner.candidates;
-    merger.candidates = inner.candidates = 0;
+  // Checks the token and the budget now and then.
+  void check(CellMerger& merger) const {
+    if (double(merger.candidates) <= kLook) return;
+    token_.check();
+    account(merger);
+  }
+
+  void account(CellMerger& merger) const {
+    sums_ += merger.candidates;
+    merger.candidates = 0;
     if (sums_ > effort_.sums) throw OverBudget();
   }
 
@@ -176,8 +183,7 @@ class Eliminator {
     out.v.push_back(point.v);
     const std::size_t inputs = step.inputs.size();
     if (inputs == 0) return;
-    if (inputs > 2)
-      for (const auto& from : partials[point.v].from()) out.from.push_back(from[point.left]);
+    if (inputs > 2) partials[point.v].trace(point.left, out.from);
     else out.from.push_back(point.left);
     if (inputs > 1) out.from.push_back(point.right);
   }
@@ -186,8 +192,10 @@ class Eliminator {
   Partial join_all(const Step& step, const std::size_t* offset, std::size_t x, std::size_t v,
                    CellMerger& inner) const {
     Partial total(input_at(step, offset, x, v, 0));
-    for (std::size_t i = 1; i + 1 < step.inputs.size(); ++i)
+    for (std::size_t i = 1; i + 1 < step.inputs.size(); ++i) {
       total.join(input_at(step, offset, x, v, i), levels_.size(), inner, token_);
+      check(inner);
+    }
     return total;
   }
 

@@ -1,16 +1,14 @@
 #include "points.hpp"
 
-#include <numeric>
+#include <utility>
 
 #include "model.hpp"
 
 namespace tensoropt::search {
 
-Partial::Partial(List first) : from_(1) {
+Partial::Partial(List first) {
   for (std::uint32_t i = 0; i < first.size; ++i)
     push(first.time[i], first.fixed[i], first.level ? first.level[i] : 0);
-  from_[0].resize(first.size);
-  std::iota(from_[0].begin(), from_[0].end(), 0u);
 }
 
 void Partial::push(double time, double fixed, std::int32_t level) {
@@ -25,13 +23,24 @@ void Partial::join(List more, std::size_t levels, CellMerger& merger, const Toke
   merger.begin(unlimited);
   merger.add(0, view(), more);
   Partial next;
-  next.from_.resize(from_.size() + 1);
+  next.joins_ = std::move(joins_);
+  Origins& origins = next.joins_.emplace_back();
   for (const Joined& point : merger.finish(token)) {
     next.push(point.time, point.fixed, point.level);
-    for (std::size_t k = 0; k < from_.size(); ++k) next.from_[k].push_back(from_[k][point.left]);
-    next.from_.back().push_back(point.right);
+    origins.before.push_back(point.left);
+    origins.own.push_back(point.right);
   }
   *this = std::move(next);
+}
+
+void Partial::trace(std::uint32_t point, CountedVector<std::uint32_t>& to) const {
+  const std::size_t first = to.size();
+  to.resize(first + joins_.size() + 1);
+  for (std::size_t k = joins_.size(); k > 0; --k) {
+    to[first + k] = joins_[k - 1].own[point];
+    point = joins_[k - 1].before[point];
+  }
+  to[first] = point;
 }
 
 }  // namespace tensoropt::search

@@ -55,15 +55,20 @@ class Partial {
   List view() const {
     return {time_.data(), fixed_.data(), level_.data(), std::uint32_t(time_.size())};
   }
-  // Per list, the index of its point in each point of the sum.
-  const std::vector<CountedVector<std::uint32_t>>& from() const { return from_; }
+  // Appends the index of the point of each list that a point of the sum is made of.
+  void trace(std::uint32_t point, CountedVector<std::uint32_t>& to) const;
 
  private:
+  // The points of the sum before and of the list that each point of a sum is made of.
+  struct Origins {
+    CountedVector<std::uint32_t> before, own;
+  };
+
   void push(double time, double fixed, std::int32_t level);
 
   Numbers time_, fixed_;
   CountedVector<std::int32_t> level_;
-  std::vector<CountedVector<std::uint32_t>> from_;
+  std::vector<Origins> joins_;
 };
 
 }  // namespace tensoropt::search

@@ -152,8 +152,9 @@ TEST(Partial, SumOfThreeLists) {
     const List view = sum.view();
     for (std::uint32_t p = 0; p < view.size; ++p) {
       found.emplace_back(view.time[p], view.fixed[p], view.level[p]);
-      EXPECT_EQ(view.time[p],
-                a.time[sum.from()[0][p]] + b.time[sum.from()[1][p]] + c.time[sum.from()[2][p]]);
+      CountedVector<std::uint32_t> from;
+      sum.trace(p, from);
+      EXPECT_EQ(view.time[p], a.time[from[0]] + b.time[from[1]] + c.time[from[2]]);
     }
     EXPECT_EQ(found, best_of(sums));
   }
