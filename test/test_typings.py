@@ -15,6 +15,7 @@ TYPINGS = Path(__file__).parent.parent / "typings"
 COMPILED = {
     TYPINGS.parent / "compiler/search/_engine.pyi": "tensoropt.compiler.search._engine",
     TYPINGS.parent / "compiler/program/_walk.pyi": "tensoropt.compiler.program._walk",
+    TYPINGS.parent / "compiler/stages/_schedules.pyi": "tensoropt.compiler.stages._schedules",
 }
 STUBS = [*sorted(TYPINGS.rglob("*.pyi")), *COMPILED]
 

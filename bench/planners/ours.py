@@ -82,7 +82,7 @@ class Step:
     def time_s(self) -> float:
         """The time of the step: of the stage that ends last."""
         own = self.degrees
-        schedule = generate(_FAMILY, own.stages, own.micro_batches, self._costs)
+        schedule = generate(_FAMILY, own.stages, own.micro_batches, self._costs).schedule
         ends_s = execute(schedule, self._costs).ends_s
         return max(ends[-1] + once_s for ends, once_s in zip(ends_s, self._once_s, strict=True))
 

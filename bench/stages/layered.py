@@ -241,7 +241,7 @@ def predict(
     slowest = _slowest(model, system, degrees, devices, places)
     parts = [part.costs for part in slowest]
     costs = _costs(model, system, degrees, parts, places, devices[0][0])
-    found = execute(generate(own, degrees.stages, degrees.micro_batches, costs), costs)
+    found = execute(generate(own, degrees.stages, degrees.micro_batches, costs).schedule, costs)
     ends, sizes = [], []
     for stage in range(degrees.stages):
         numbers = [number for number, place in enumerate(places) if place == stage]

@@ -77,7 +77,7 @@ class Bound:
         sent_s = least_sent_s(self.graph, request.meshes, device, stages)
         early: dict[int, float] = {}
         for own in self.pipelines:
-            chunks = own.schedule.chunks // stages
+            chunks = len(own.orders.places) // stages
             own_early = early_chunks(place_s[1], own.cuts, stages)
             early[chunks] = max(early.get(chunks, EARLY), own_early)
         bounds_s = (

@@ -21,14 +21,13 @@ ZB-H2 and ZB-V2 also fill the memory of stages with micro-batches.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from tensoropt.compiler.stages.orders import Orders
 from tensoropt.compiler.stages.patterns import Moments, repeat
 from tensoropt.runtime.stages.execution import ChunkCost
-from tensoropt.runtime.stages.schedule import Schedule, Task
 
 __all__ = ["FAMILIES", "STREAM", "Evenness", "Family", "fitting", "generate"]
 
@@ -159,8 +158,8 @@ def generate(
     micro_batches: int,
     costs: Sequence[ChunkCost] | None = None,
     room_bytes: Sequence[float] | None = None,
-) -> Schedule:
-    """Return the schedule of a family for chunks with ``costs``, of one second each by default.
+) -> Orders:
+    """Return the orders of a family for chunks with ``costs``, of one second each by default.
 
     There are ``family.chunks`` chunks per stage. With ``room_bytes`` a stage keeps activations of
     that size, instead of ``family.kept`` chunks. Each stage has room for one micro-batch.
@@ -168,162 +167,22 @@ def generate(
     """
     places = family.place(stages, family.chunks)
     if family.between is not None:
-        return repeat(places, micro_batches, family.between)
+        return Orders.of(repeat(places, micro_batches, family.between))
     own = costs or [ChunkCost()] * len(places)
+    by_stage = [(stage, stages, family.chunks) for stage in range(stages)]
     if room_bytes is None:
-        room = [float(family.kept(stage, stages, family.chunks)) for stage in range(stages)]
+        room = [float(family.kept(*each)) for each in by_stage]
         sizes = [(1.0, 1.0)] * len(places)
     else:
         room = [*room_bytes]
         sizes = [(float(max(c.kept_bytes, c.weights_bytes)), float(c.weights_bytes)) for c in own]
-    return _Generator(family, places, micro_batches, own, room, sizes).run()
-
-
-@dataclass
-class _Stage:
-    """A stage while a schedule is generated.
-
-    ``kept`` is the size of the activations that it has, at most ``room``. A forward pass leads by
-    less than ``lead`` micro-batches. ``forward`` and ``backward`` are heaps of passes with an input
-    that has arrived, by priority.
-    """
-
-    number: int
-    last_chunk: int
-    room: float
-    lead: int
-    passes: int = 0
-    kept: float = 0.0
-    free_s: float = 0.0
-    order: list[Task] = field(default_factory=list)
-    forward: list[tuple[tuple[int, int, int], Task]] = field(default_factory=list)
-    backward: list[tuple[tuple[int, int, int], Task]] = field(default_factory=list)
-    weights: list[Task] = field(default_factory=list)
-    turns: list[Task] = field(default_factory=list)  # forward passes still to come, last first
-
-
-class _Generator:
-    """Generates one schedule.
-
-    ``sizes`` has the sizes of the activations of each chunk, before and after its backward pass.
-    ``room`` limits their sum on each stage.
-    """
-
-    def __init__(
-        self,
-        family: Family,
-        places: tuple[int, ...],
-        micro_batches: int,
-        costs: Sequence[ChunkCost],
-        room: Sequence[float],
-        sizes: Sequence[tuple[float, float]],
-    ) -> None:
-        self.family, self.places, self.costs, self.sizes = family, places, costs, sizes
-        self.micro_batches, self.last = micro_batches, len(places) - 1
-        deepest = {place: chunk for chunk, place in enumerate(places)}
-        size = len(room), family.chunks
-        self.stages = [
-            _Stage(number, deepest[number], own, family.lead(number, *size))
-            for number, own in enumerate(room)
-        ]
-        if family.in_turns:
-            for stage in self.stages:
-                own = [c for c, place in enumerate(places) if place == stage.number]
-                tasks = [Task("F", m, c) for c in own for m in range(micro_batches)]
-                stage.turns = sorted(tasks, key=self._priority, reverse=True)
-        self.events: list[tuple[float, int, int, Task | None]] = []
-        self.count = 0
-
-    def run(self) -> Schedule:
-        for micro_batch in range(self.micro_batches):
-            self._arrive(0.0, Task("F", micro_batch, 0))
-        while self.events:
-            now_s, _, number, _ = self.events[0]
-            stages = set()
-            while self.events and self.events[0][0] <= now_s:
-                _, _, number, task = heapq.heappop(self.events)
-                stages.add(number)
-                if task is not None:
-                    stage = self.stages[number]
-                    heap = stage.forward if task.work == "F" else stage.backward
-                    heapq.heappush(heap, (self._priority(task), task))
-            for number in sorted(stages):
-                self._continue(self.stages[number], now_s)
-        orders = tuple(tuple(stage.order) for stage in self.stages)
-        return Schedule(self.places, self.micro_batches, orders)
-
-    def _priority(self, task: Task) -> tuple[int, int, int]:
-        """Return the priority of a pass: earlier micro-batches, and of these the deepest chunk."""
-        work, micro_batch, chunk = task
-        if not self.family.in_turns:
-            return (micro_batch, -chunk, 0)
-        turn = micro_batch // len(self.stages)
-        return (turn, chunk if work == "F" else -chunk, micro_batch)
-
-    def _arrive(self, time_s: float, task: Task) -> None:
-        self._wake(time_s, self.places[task.chunk], task)
-
-    def _wake(self, time_s: float, stage: int, task: Task | None = None) -> None:
-        self.count += 1
-        heapq.heappush(self.events, (time_s, self.count, stage, task))
-
-    def _continue(self, stage: _Stage, now_s: float) -> None:
-        """Start the next task of a stage that is free."""
-        if stage.free_s > now_s:
-            return
-        task = self._next(stage)
-        if task is None:
-            return
-        split = self.family.splits_weights
-        stage.free_s = end_s = now_s + self.costs[task.chunk].time_s(task, splits_weights=split)
-        stage.order.append(task)
-        self._wake(end_s, stage.number)
-        work, micro_batch, chunk = task
-        early, late = self.sizes[chunk]
-        if work == "F":
-            stage.passes += 1
-            stage.kept += early
-            follows = (
-                Task("F", micro_batch, chunk + 1) if chunk < self.last else Task("B", *task[1:])
-            )
-            self._arrive(end_s + (self.costs[chunk].sent_s if chunk < self.last else 0.0), follows)
-        elif work == "B":
-            stage.passes -= 1
-            if split:
-                stage.weights.append(Task("W", micro_batch, chunk))
-                stage.kept -= early - late
-            else:
-                stage.kept -= early
-            if chunk:
-                follows = Task("B", micro_batch, chunk - 1)
-                self._arrive(end_s + self.costs[chunk - 1].sent_s, follows)
-        else:
-            stage.kept -= late
-
-    def _next(self, stage: _Stage) -> Task | None:
-        forward, ready = self._forward(stage), stage.backward
-        may_lead = forward and ready and forward.micro_batch - ready[0][1].micro_batch < stage.lead
-        if forward is not None and (may_lead or not ready):
-            heapq.heappop(stage.forward)
-            if stage.turns:
-                stage.turns.pop()
-            return forward
-        if stage.backward:
-            return heapq.heappop(stage.backward)[1]
-        return stage.weights.pop(0) if stage.weights else None
-
-    def _forward(self, stage: _Stage) -> Task | None:
-        """Return the forward pass that may run, ``None`` if none has arrived or a limit forbids it.
-
-        A pass through an earlier chunk leaves room for a pass through the last one, without which
-        no backward pass would come.
-        """
-        if not stage.forward:
-            return None
-        task = stage.forward[0][1]
-        if stage.turns and task != stage.turns[-1]:
-            return None
-        own, last = self.sizes[task.chunk][0], self.sizes[stage.last_chunk][0]
-        needed = own if task.chunk == stage.last_chunk else own + last
-        passes = self.family.passes(stage.number, len(self.stages), self.family.chunks)
-        return task if stage.passes < passes and stage.kept + needed <= stage.room else None
+    passes, lead = ([limit(*each) for each in by_stage] for limit in (family.passes, family.lead))
+    return Orders.generate(
+        places,
+        micro_batches,
+        own,
+        (passes, lead, room),
+        sizes,
+        splits_weights=family.splits_weights,
+        in_turns=family.in_turns,
+    )

@@ -15,6 +15,7 @@ from tensoropt.compiler.stages.chunks import cuts_of, cuts_within
 from tensoropt.compiler.stages.devices import StageDevices
 from tensoropt.compiler.stages.families import FAMILIES, STREAM, Evenness, generate
 from tensoropt.compiler.stages.order import order_of
+from tensoropt.compiler.stages.orders import Orders
 from tensoropt.runtime.stages.execution import ChunkCost, Execution, execute
 from tensoropt.runtime.stages.schedule import Schedule
 
@@ -25,20 +26,19 @@ __all__ = ["Pipeline", "pipeline_of", "pipelines_of"]
 class Pipeline:
     """A program in stages, each on a mesh of one shape.
 
-    ``cuts`` are the places of the forward pass at which chunks begin. ``execution`` has the
-    ``costs`` of the chunks, and leaves out the work that a stage does once per step, which
-    ``time_s`` includes. In a stream of inputs ``time_s`` is of one input, and results follow each
-    other in ``interval_s``; a training step ends before the next one begins. ``stage_bytes`` is the
-    memory of each stage, ``static_bytes_of`` the part that is static. ``sent_bytes`` pass from each
-    chunk to the next, for each micro-batch or input.
+    ``cuts`` are the places of the forward pass at which chunks begin. Tasks take the ``costs`` of
+    the chunks; ``time_s`` includes the work that a stage does once per step. In a stream of inputs
+    ``time_s`` is of one input, and results follow each other in ``interval_s``; a training step
+    ends before the next one begins. ``stage_bytes`` is the memory of each stage,
+    ``static_bytes_of`` the part that is static. ``sent_bytes`` pass from each chunk to the next,
+    for each micro-batch or input.
     """
 
     devices: StageDevices
     family: str
     cuts: Sequence[int]
-    schedule: Schedule
+    orders: Orders
     costs: Sequence[ChunkCost]
-    execution: Execution
     time_s: float
     interval_s: float
     stage_bytes: Sequence[int]
@@ -50,6 +50,16 @@ class Pipeline:
         """The choice of strategies with all layers, on the device of the first stage."""
         return self.devices.first
 
+    @cached_property
+    def schedule(self) -> Schedule:
+        """The tasks of each stage in their order."""
+        return self.orders.schedule
+
+    @cached_property
+    def execution(self) -> Execution:
+        """The times of all tasks."""
+        return execute(self.schedule, self.costs)
+
     @property
     def numbers(self) -> list[int | None]:
         """The chunk of each node that has one."""
@@ -59,7 +69,7 @@ class Pipeline:
     @cached_property
     def shares(self) -> list[float]:
         """The share of the stages of each group in all work, by the times of its device."""
-        groups = np.array([self.devices.groups[place] for place in self.schedule.places])
+        groups = np.array([self.devices.groups[place] for place in self.orders.places])
         found = []
         for group, times in enumerate(self.devices.group_times):
             chunk_s = np.add.reduceat(times.place_s[1], [0, *self.cuts])
@@ -94,7 +104,7 @@ class Pipeline:
 
     @property
     def stages(self) -> int:
-        return self.schedule.stages
+        return self.orders.stages
 
     @property
     def is_stream(self) -> bool:
@@ -138,7 +148,7 @@ def pipelines_of(devices: StageDevices, families: Sequence[str]) -> list[Pipelin
 
 def _filled(pipeline: Pipeline, cut: _Cut) -> list[Pipeline]:
     """Return the pipeline that fills its stages with micro-batches, if each has room for one."""
-    devices, places = pipeline.devices, pipeline.schedule.places
+    devices, places = pipeline.devices, pipeline.orders.places
     room: list[float] = []
     for stage, most in enumerate(devices.limits_bytes):
         own = [cost for cost, place in zip(pipeline.costs, places, strict=True) if place == stage]
@@ -182,21 +192,20 @@ def _pipeline(
     places = family.place(stages, family.chunks)
     costs = [_cost(devices, chunks, number, places) for number in range(len(chunks))]
     micro_batches = devices.first.tables.graph.micro_batches
-    schedule = generate(family, stages, micro_batches, costs, room_bytes)
-    execution = execute(schedule, costs)
+    orders = generate(family, stages, micro_batches, costs, room_bytes)
+    ends_s, peak_bytes = orders.run(costs)
     sizes, static, time_s = [0] * stages, [0] * stages, 0.0
     for stage in range(stages):
         own = [chunk for chunk, place in zip(chunks, places, strict=True) if place == stage]
-        end_s = execution.ends_s[stage][-1] + sum(chunk.once_s for chunk in own)
+        end_s = ends_s[stage] + sum(chunk.once_s for chunk in own)
         time_s, static[stage] = max(time_s, end_s), sum(chunk.static_bytes for chunk in own)
-        sizes[stage] = static[stage] + execution.peak_bytes[stage]
+        sizes[stage] = static[stage] + peak_bytes[stage]
     return Pipeline(
         devices,
         name,
         cut.begin,
-        schedule,
+        orders,
         costs,
-        execution,
         time_s,
         time_s,
         sizes,

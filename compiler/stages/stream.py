@@ -5,8 +5,9 @@ from __future__ import annotations
 from tensoropt.compiler.stages.chunks import stream_cuts
 from tensoropt.compiler.stages.devices import StageDevices
 from tensoropt.compiler.stages.families import STREAM
+from tensoropt.compiler.stages.orders import Orders
 from tensoropt.compiler.stages.pipeline import Pipeline
-from tensoropt.runtime.stages.execution import ChunkCost, execute
+from tensoropt.runtime.stages.execution import ChunkCost
 from tensoropt.runtime.stages.schedule import Schedule
 
 __all__ = ["stream_of"]
@@ -32,8 +33,8 @@ def stream_of(devices: StageDevices) -> Pipeline:
         )
         for number, own in enumerate(chunks)
     ]
-    schedule = Schedule.of_stream(devices.stages)
-    execution = execute(schedule, costs)
+    orders = Orders.of(Schedule.of_stream(devices.stages))
+    ends_s, _ = orders.run(costs)
     static = [own.static_bytes for own in chunks]
     sent = [own.sent_bytes for own in chunks]
     transient = devices.group_times[0].stream_bytes(cuts)
@@ -41,10 +42,9 @@ def stream_of(devices: StageDevices) -> Pipeline:
         devices,
         STREAM,
         cuts,
-        schedule,
+        orders,
         costs,
-        execution,
-        execution.time_s,
+        max(ends_s),
         max(max(own.forward_s, own.sent_s) for own in costs),
         [sum(own) for own in zip(static, sent, transient, strict=True)],
         static,

@@ -58,7 +58,7 @@ def test_no_cut_and_no_family_is_faster(places: Places, stages: int, batches: in
         if family.chunks == 1:
             for cuts in every_cut(places, stages):
                 costs, once_s = costs_of(places, cuts)
-                schedule = generate(FAMILIES[name], stages, batches, costs)
+                schedule = generate(FAMILIES[name], stages, batches, costs).schedule
                 assert time_s(schedule, costs, once_s) >= bound - 1e-6
 
 
@@ -74,7 +74,7 @@ def test_several_chunks_per_stage(places: Places, stages: int, batches: int) -> 
         bound = bound_s(places, stages, batches, 2, early)
         for family in FAMILIES.values():
             if family.chunks == 2:
-                schedule = generate(family, stages, batches, costs)
+                schedule = generate(family, stages, batches, costs).schedule
                 assert time_s(schedule, costs, once_s) >= bound - 1e-6
 
 
@@ -115,4 +115,4 @@ def test_equal_layers() -> None:
     assert bound_s(places, 16, 64, 2) == pytest.approx(783.0, abs=2.0)
     family = FAMILIES["zb-v2"]
     costs = [ChunkCost(2.0, 2.0, 2.0)] * 32
-    assert execute(generate(family, 16, 64, costs), costs).time_s == pytest.approx(798.0)
+    assert execute(generate(family, 16, 64, costs).schedule, costs).time_s == pytest.approx(798.0)

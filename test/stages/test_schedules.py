@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tensoropt.compiler.stages.families import FAMILIES, generate
 from tensoropt.compiler.stages.names import SCHEDULES
+from tensoropt.compiler.stages.orders import Orders
 from tensoropt.runtime.stages.execution import ChunkCost, check_schedule, execute
 from tensoropt.runtime.stages.schedule import Schedule, Task
 from tensoropt.runtime.support.errors import UserError
@@ -42,7 +43,7 @@ def unit_costs(name: str) -> list[ChunkCost]:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_family_has_its_bubble_and_its_memory(name: str) -> None:
     costs = unit_costs(name)
-    found = execute(generate(FAMILIES[name], STAGES, MICRO_BATCHES), costs)
+    found = execute(generate(FAMILIES[name], STAGES, MICRO_BATCHES).schedule, costs)
     bubble, memory = BUBBLES[name]
     of_1f1b = (found.time_s - 3 * MICRO_BATCHES) / (3 * (STAGES - 1))
     assert of_1f1b == pytest.approx(bubble, abs=0.012)
@@ -54,7 +55,7 @@ def test_flags_know_the_families() -> None:
 
 
 def test_1f1b_keeps_as_many_micro_batches_as_stages_follow() -> None:
-    schedule = generate(FAMILIES["1f1b"], 4, 8)
+    schedule = generate(FAMILIES["1f1b"], 4, 8).schedule
     costs = [ChunkCost(kept_bytes=1)] * 4
     assert execute(schedule, costs).kept_bytes == (4, 3, 2, 1)
     assert schedule.texts[3].startswith("F0.3 B0.3 F1.3 B1.3")
@@ -66,8 +67,33 @@ def test_more_chunks_shorten_the_bubble_of_interleaved_schedules() -> None:
         family = FAMILIES["interleaved"].with_chunks(chunks)
         part = 1.0 / chunks
         costs = [ChunkCost(part, part, part)] * (4 * chunks)
-        found = execute(generate(family, 4, 8, costs), costs)
+        found = execute(generate(family, 4, 8, costs).schedule, costs)
         assert found.time_s - 3 * 8 == pytest.approx(3 * 3 / chunks)
+
+
+@given(
+    st.sampled_from(sorted(FAMILIES)),
+    st.integers(1, 5),
+    st.integers(1, 6),
+    st.lists(st.tuples(*[SECONDS] * 4, *[st.integers(0, 9)] * 4), min_size=10, max_size=10),
+)
+def test_orders_run_as_their_schedule(
+    name: str, stages: int, micro_batches: int, rows: list[tuple[float, ...]]
+) -> None:
+    family = FAMILIES[name]
+    costs = [ChunkCost(*row) for row in rows[: stages * family.chunks]]  # type: ignore[arg-type]
+    orders = generate(family, stages, micro_batches, costs)
+    found = execute(orders.schedule, costs)
+    ends_s, peak_bytes = orders.run(costs)
+    assert ends_s == pytest.approx([own[-1] for own in found.ends_s])
+    assert tuple(peak_bytes) == found.peak_bytes
+    assert Orders.of(orders.schedule) == orders
+
+
+def test_orders_that_wait_forever() -> None:
+    schedule = Schedule.parse((0, 1), 1, ["B0 F0", "F0.1 B0.1"])
+    with pytest.raises(RuntimeError, match="waits forever"):
+        Orders.of(schedule).run([ChunkCost()] * 2)
 
 
 @given(
@@ -81,7 +107,7 @@ def test_any_costs_give_a_schedule_that_ends(
 ) -> None:
     family = FAMILIES[name]
     costs = given[: stages * family.chunks]
-    schedule = generate(family, stages, micro_batches, costs)
+    schedule = generate(family, stages, micro_batches, costs).schedule
     check_schedule(schedule, trains=True)
     assert Schedule.parse(schedule.places, micro_batches, schedule.texts) == schedule
     found = execute(schedule, costs)
@@ -117,7 +143,7 @@ def test_stages_keep_no_more_than_they_have_room_for(
     room = [float(own) for own in more[:stages]]  # in addition to one micro-batch
     for cost, place in zip(costs, places, strict=True):
         room[place] += max(cost.kept_bytes, cost.weights_bytes)
-    schedule = generate(family, stages, micro_batches, costs, room)
+    schedule = generate(family, stages, micro_batches, costs, room).schedule
     check_schedule(schedule, trains=True)
     kept = execute(schedule, costs).kept_bytes
     assert all(own <= most for own, most in zip(kept, room, strict=True))

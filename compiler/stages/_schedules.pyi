@@ -1,0 +1,26 @@
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+class Step:
+    def __init__(
+        self,
+        times_s: npt.NDArray[np.float64],
+        sizes: npt.NDArray[np.int64],
+        places: Sequence[int],
+        stages: int,
+        micro_batches: int,
+        splits_weights: bool,
+    ) -> None: ...
+
+def generate(
+    step: Step,
+    in_turns: bool,
+    passes: Sequence[int],
+    lead: Sequence[int],
+    room: Sequence[float],
+    early: Sequence[float],
+    late: Sequence[float],
+) -> list[list[int]]: ...
+def run(step: Step, orders: Sequence[Sequence[int]]) -> tuple[list[float], list[int]]: ...

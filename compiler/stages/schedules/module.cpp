@@ -1,0 +1,60 @@
+// The Python module _schedules.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/vector.h>
+
+#include "schedule.hpp"
+
+// nanobind's binding interface passes its casters by value.
+// NOLINTBEGIN(bugprone-*, performance-*)
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace tensoropt::stages {
+namespace {
+
+using Times = nb::ndarray<const double, nb::shape<-1, 4>, nb::c_contig, nb::device::cpu>;
+using Sizes = nb::ndarray<const std::int64_t, nb::shape<-1, 4>, nb::c_contig, nb::device::cpu>;
+
+Step step_of(const Times& times, const Sizes& sizes, const std::vector<std::int32_t>& places,
+             std::int32_t stages, std::int32_t micro_batches, bool splits_weights) {
+  Step step{{}, places, stages, micro_batches, splits_weights};
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const double* time = times.data() + 4 * i;
+    const std::int64_t* size = sizes.data() + 4 * i;
+    step.chunks.push_back(
+        {{time[0], time[1], time[2]}, time[3], size[0], size[1], size[2], size[3]});
+  }
+  return step;
+}
+
+}  // namespace
+}  // namespace tensoropt::stages
+
+NB_MODULE(_schedules, m) {
+  using namespace tensoropt::stages;
+  nb::class_<Step>(m, "Step").def(
+      "__init__",
+      [](Step* self, const Times& times, const Sizes& sizes,
+         const std::vector<std::int32_t>& places, std::int32_t stages, std::int32_t micro_batches,
+         bool splits_weights) {
+        new (self) Step(step_of(times, sizes, places, stages, micro_batches, splits_weights));
+      },
+      "times_s"_a, "sizes"_a, "places"_a, "stages"_a, "micro_batches"_a, "splits_weights"_a);
+  m.def(
+      "generate",
+      [](const Step& step, bool in_turns, const std::vector<std::int64_t>& passes,
+         const std::vector<std::int64_t>& lead, const std::vector<double>& room,
+         const std::vector<double>& early, const std::vector<double>& late) {
+        return generate(step, {in_turns, passes, lead, room, early, late});
+      },
+      "step"_a, "in_turns"_a, "passes"_a, "lead"_a, "room"_a, "early"_a, "late"_a);
+  m.def(
+      "run",
+      [](const Step& step, const Orders& orders) {
+        Run found = run(step, orders);
+        return nb::make_tuple(found.end_s, found.peak);
+      },
+      "step"_a, "orders"_a);
+}
+// NOLINTEND(bugprone-*, performance-*)
