@@ -13,14 +13,16 @@ from tensoropt.compiler.planning.request import THROUGHPUT, Request
 from tensoropt.compiler.program.graph import Graph
 from tensoropt.compiler.search.frontier.search import FrontierResult
 from tensoropt.compiler.stages.bounds import (
-    EARLY,
-    early_chunks,
+    UNEVEN,
     least_interval_s,
     least_place_s,
     least_sent_s,
     least_shared_s,
     least_time_s,
+    least_v_s,
+    uneven_chunks,
 )
+from tensoropt.compiler.stages.order import Floats
 from tensoropt.compiler.stages.pipeline import Pipeline
 
 __all__ = ["Bound", "UnlikeBound", "time_epsilon"]
@@ -75,16 +77,36 @@ class Bound:
         device = request.description
         place_s = least_place_s(self.graph, request.meshes, device)
         sent_s = least_sent_s(self.graph, request.meshes, device, stages)
-        early: dict[int, float] = {}
-        for own in self.pipelines:
-            chunks = len(own.orders.places) // stages
-            own_early = early_chunks(place_s[1], own.cuts, stages)
-            early[chunks] = max(early.get(chunks, EARLY), own_early)
-        bounds_s = (
-            least_time_s(self.one_stage_s, place_s, stages, batches, chunks, own_early, sent_s)
-            for chunks, own_early in early.items()
-        )
+        all_s = place_s[1]
+        work_s = batches * float(all_s.sum())
+        # On a mesh of one device operations have no other times.
+        v_s = self.one_stage_s if all(mesh.size == 1 for mesh in request.meshes) else work_s
+        bounds_s = []
+        for (places, splits_weights), (early, late) in self._uneven(all_s).items():
+            sizes = stages, batches, len(places) // stages, early
+            bound_s = least_time_s(self.one_stage_s, place_s, *sizes, sent_s)
+            if not splits_weights:
+                both = least_time_s(work_s, (all_s, all_s), *sizes, 2 * sent_s)
+                bound_s = max(bound_s, both)
+            if places[-1] < stages - 1:
+                by_v = least_v_s(v_s, place_s, stages, batches, (early, late), sent_s)
+                bound_s = max(bound_s, by_v)
+            bounds_s.append(bound_s)
         return min(bounds_s, default=math.inf)
+
+    def _uneven(self, place_s: Floats) -> dict[tuple[tuple[int, ...], bool], tuple[float, float]]:
+        """Return by how many chunks cuts may differ from even ones.
+
+        That is for each order of chunks, with or without gradients of weights as tasks: by as many
+        as those of its pipelines do. ``place_s`` has the least times of places.
+        """
+        found: dict[tuple[tuple[int, ...], bool], tuple[float, float]] = {}
+        for own in self.pipelines:
+            key = own.orders.places, own.orders.splits_weights
+            early, late = uneven_chunks(place_s, own.cuts, own.stages)
+            most = found.get(key, (UNEVEN, UNEVEN))
+            found[key] = max(early, most[0]), max(late, most[1])
+        return found
 
 
 @dataclass(frozen=True)

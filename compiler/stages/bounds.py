@@ -18,6 +18,20 @@ At most ``b_s`` seconds follow only from some place on. The forward time until t
 places bounds ``F_s``. As ``D`` grows, ``b_s`` may grow and ``F_s`` fall. So the inequality fails
 below some ``D``, which is the bound.
 
+If gradients of weights are part of backward passes, the last task of stage ``s`` is a backward pass
+through its first chunk, which passes through the chunks before follow. So ``F_s`` is their time in
+all, forward and backward, if ``S`` leaves out the work that is done once per step.
+
+In a V stage ``s`` has a second chunk, the first micro-batch of which arrives after a time ``G_s``.
+Until then the stage can run nothing but forward passes through its first chunk. If these take
+``f_s`` for a micro-batch, ``D >= G_s + m (t_s - f_s) + o_s``, which is more than above if few
+micro-batches pass many stages. With that for the first ``a`` stages,
+
+    p D >= S + sum of G_s for s < a + sum of F_s for the others - m sum of f_s for s < a,
+
+where the last sum is the forward time before stage ``a``, which begins at most ``l`` chunks after
+an even cut. ``S`` counts operations with their least times too: they may not be less in ``f_s``.
+
 In inference, a stream of inputs has a result every ``D`` seconds. Each stage needs its part of the
 work for every input, so ``D`` is at least the ``p``-th part of the work ``S``, and at least the
 slowest part of the best cut by the least times of operations. Transfers can only add to ``D``.
@@ -31,8 +45,10 @@ chunks per stage a group has at most ``c`` ranges of places, and the least such 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.program.costs import NodeCosts, tensor_bytes
@@ -45,21 +61,22 @@ from tensoropt.runtime.layout.layout import Layout
 from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = [
-    "EARLY",
-    "early_chunks",
+    "UNEVEN",
     "least_interval_s",
     "least_place_s",
     "least_sent_s",
     "least_shared_s",
     "least_time_s",
+    "least_v_s",
+    "uneven_chunks",
 ]
 
-EARLY = 0.5
-"""Chunks by which a cut into several chunks per stage may begin a stage before an even cut."""
+UNEVEN = 0.5
+"""Chunks by which a cut into several chunks per stage may differ from an even cut."""
 
 _ONE = Mesh((1,))
 _HALVINGS = 60
-_TINY_S = 1e-30
+_TINY, _TINY_S = 1e-9, 1e-30
 _FURTHEST, _WEIGHTS = 2.0, 41
 """The furthest factor and the number of weights that are tried for a group."""
 
@@ -70,7 +87,7 @@ def least_time_s(
     stages: int,
     micro_batches: int,
     chunks: int = 1,
-    early: float = EARLY,
+    early: float = UNEVEN,
     sent_s: float = 0.0,
 ) -> float:
     """Return a lower bound on the time of a step with ``chunks`` per stage.
@@ -92,7 +109,7 @@ def least_time_s(
 
     def is_possible(time_s: float) -> bool:
         whole_s = stages * time_s / micro_batches if chunks == 1 else all_s[-1]
-        first = np.searchsorted(-follow_s, -share * whole_s * (1 + 1e-9))
+        first = np.searchsorted(-follow_s, -share * whole_s * (1 + _TINY))
         fill_s = forward_s[np.minimum(first, len(forward_s) - 1)].sum()
         return bool(stages * time_s >= step_s + fill_s + transfers_s)
 
@@ -104,6 +121,43 @@ def least_time_s(
         else:
             low_s = middle_s
     return low_s
+
+
+def least_v_s(
+    work_s: float,
+    place_s: tuple[Sequence[float] | Floats, Sequence[float] | Floats],
+    stages: int,
+    micro_batches: int,
+    uneven: tuple[float, float] = (UNEVEN, UNEVEN),
+    sent_s: float = 0.0,
+) -> float:
+    """Return a lower bound on the time of a step with two chunks per stage, along and back.
+
+    ``work_s`` is a lower bound on its time on one stage in which operations take their least times;
+    ``uneven`` are chunks by which the cut may differ from an even one, as of
+    :func:`uneven_chunks`. The rest is as in :func:`least_time_s`. ``O(stages log places)``.
+    """
+    forward_s, all_s = (np.concatenate([[0.0], np.cumsum(own)]) for own in place_s)
+    chunk, stage, (early, late) = np.arange(2 * stages), np.arange(stages), uneven
+
+    def passed_s(chunks: npt.NDArray[np.floating], side: Literal["left", "right"]) -> Floats:
+        """Return the forward time before the place until which some chunks of time pass."""
+        until_s = np.clip(chunks / len(chunk), 0, 1) * all_s[-1]
+        if side == "left":
+            places = np.searchsorted(all_s, until_s * (1 - _TINY), "left")
+        else:
+            places = np.searchsorted(all_s, until_s * (1 + _TINY), "right") - 1
+        found: Floats = forward_s[places]
+        return found
+
+    begin_s = passed_s(chunk - early, "left")
+    first_s = begin_s[:stages] + sent_s * stage
+    # Between the two chunks of the last stage nothing is sent.
+    second_s = begin_s[: stages - 1 : -1] + sent_s * (2 * stages - 2 - stage)
+    gain_s = np.cumsum(second_s - first_s)[:-1] - micro_batches * passed_s(
+        stage[1:] + late, "right"
+    )
+    return float(work_s + first_s.sum() + max(gain_s.max(initial=0.0), 0.0)) / stages
 
 
 def least_interval_s(work_s: float, place_s: Floats, stages: int, overhead_s: float = 0.0) -> float:
@@ -153,14 +207,17 @@ def _least_sum_s(until_s: Floats, ranges: int) -> float:
     return float(reached_s[:, -1].min())
 
 
-def early_chunks(place_s: Floats, cuts: Sequence[int], stages: int) -> float:
-    """Return the most chunks by which a cut begins a stage before an even cut, 0 if it is later.
+def uneven_chunks(place_s: Floats, cuts: Sequence[int], stages: int) -> tuple[float, float]:
+    """Return by how many chunks a cut differs from an even one.
 
-    ``place_s`` has the least time of each place for a micro-batch, in all.
+    That is, the most by which a chunk begins before, and by which a stage begins after it; 0 if
+    none does. ``place_s`` has the least time of each place for a micro-batch, in all.
     """
     until_s, count = np.cumsum(place_s), len(cuts) + 1
-    begun = until_s[np.array(cuts[: stages - 1], int) - 1] / until_s[-1]
-    return float(np.max(np.arange(1, stages) - count * begun, initial=0.0))
+    begun = count * until_s[np.array(cuts, int) - 1] / until_s[-1]
+    before = np.arange(1, count) - begun
+    early, late = before.max(initial=0.0), -before[:stages].min(initial=0.0)
+    return float(early), float(late)
 
 
 def least_sent_s(graph: Graph, meshes: Iterable[Mesh], device: Device, stages: int) -> float:

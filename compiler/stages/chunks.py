@@ -10,7 +10,7 @@ import numpy as np
 from tensoropt.compiler.stages.chunk_costs import NodeTimes
 from tensoropt.compiler.stages.cuts import cut_evenly, cut_within
 from tensoropt.compiler.stages.devices import StageDevices
-from tensoropt.compiler.stages.families import Evenness
+from tensoropt.compiler.stages.families import BY_STAGES, Evenness
 from tensoropt.compiler.stages.order import Floats, Ints
 
 __all__ = ["cuts_of", "cuts_within", "stream_cuts"]
@@ -28,7 +28,7 @@ def cuts_of(
     rows = [begin.units_s(times, evenness) for times in devices.group_times]
     unit_s, lead_s = zip(*(rows[devices.groups[stage]] for stage in places), strict=True)
     units = cut_evenly(unit_s, begin.passing_bytes, lead_s, needed=begin.needed)
-    if evenness == "stages":
+    if evenness in BY_STAGES:
         units = _even_stages(devices, places, begin, units)
     return begin.places_of(units)
 
@@ -124,7 +124,7 @@ class _Beginnings:
         """Return the time of each unit, and the lead of a chunk that begins with it."""
         ends = [*self.places, len(times.order.forward)]
         forward_s, all_s = (np.concatenate([[0.0], np.cumsum(own)])[ends] for own in times.place_s)
-        leads_s = {"ends": forward_s, "ends without W": all_s}
+        leads_s = {"ends": forward_s, "ends of stages": forward_s, "ends without W": all_s}
         lead_s = leads_s.get(evenness, 0.0 * all_s)
         return np.diff(all_s), lead_s[:-1] / times.order.graph.micro_batches
 

@@ -170,11 +170,17 @@ def _cheapest(
     first = {id(row): row.first_beginnings(most_s) for row in rows}
     last = [-1, *latest.tolist()]
     can_end = {id(row): (row.cut_s <= most_s).tolist() for row in rows}
+    low = [count]  # the first end of each part from which the parts that follow can have the rest
+    for row in reversed(rows[1:]):
+        low.append(first[id(row)][low[-1]])
+    high = 0  # the last beginning of a part that the parts before it reach
     for part, row in enumerate(rows):
-        ends = can_end[id(row)]
+        ends, begins = can_end[id(row)], first[id(row)]
         found, came = [infinite] * (count + 1), [0] * (count + 1)
-        window, begun = deque[int](), part
-        for end, begin in enumerate(first[id(row)][part + 1 :], part + 1):
+        window, begun, reached = deque[int](), part and low[-part], 0
+        for end in range(max(part + 1, low[-part - 1]), count + 1):
+            if (begin := begins[end]) > high:
+                break
             for new in range(begun, last[end] + 1):
                 while window and cost[window[-1]] >= cost[new]:
                     window.pop()
@@ -184,8 +190,8 @@ def _cheapest(
                 window.popleft()
             if ends[end] and window and cost[window[0]] < infinite:
                 found[end] = cost[window[0]] + (passing_bytes[end] if end < count else 0)
-                came[end] = window[0]
-        cost = found
+                came[end], reached = window[0], end
+        cost, high = found, reached
         before.append(came)
     cuts, end = [], count
     for came in reversed(before[1:]):

@@ -29,13 +29,16 @@ from tensoropt.compiler.stages.orders import Orders
 from tensoropt.compiler.stages.patterns import Moments, repeat
 from tensoropt.runtime.stages.execution import ChunkCost
 
-__all__ = ["FAMILIES", "STREAM", "Evenness", "Family", "fitting", "generate"]
+__all__ = ["BY_STAGES", "FAMILIES", "STREAM", "Evenness", "Family", "fitting", "generate"]
 
-Evenness = Literal["chunks", "stages", "ends", "ends without W"]
-"""The times that a cut makes about equal: of the chunks, of the stages with two chunks each, or the
-ends of chunks that each are a stage. A stage begins after the forward pass of the chunks before,
-and the backward pass through these follows after its last task; gradients of weights, if they are
-tasks, fill that time."""
+Evenness = Literal["chunks", "ends", "ends without W", "stages", "ends of stages"]
+"""The times that a cut makes about equal: of the chunks, or the ends of chunks that each are a
+stage. A stage begins after the forward pass of the chunks before, and the backward pass through
+these follows after its last task; gradients of weights, if they are tasks, fill that time. The last
+two are for stages of two chunks: the first chunks are those of the first two cuts, and the second
+ones let the stages end together."""
+
+BY_STAGES: tuple[Evenness, ...] = ("stages", "ends of stages")
 
 
 Limit = Callable[[int, int, int], int]
@@ -135,7 +138,7 @@ FAMILIES: dict[str, Family] = {
         splits_weights=True,
         lead=_one_per_stage,
         fills=True,
-        evenness=("stages", "ends"),
+        evenness=("chunks", "ends of stages", "ends"),
     ),
     "v-two-thirds": Family(chunks=2, place=_zigzag, splits_weights=True, between=(1, 3, 1, 3)),
     "v-half": Family(chunks=2, place=_zigzag, splits_weights=True, between=(1, 2, 1, 2)),

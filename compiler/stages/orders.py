@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tensoropt.compiler.stages._schedules import Step, generate, run
+from tensoropt.compiler.stages import _schedules
+from tensoropt.compiler.stages._schedules import Step
 from tensoropt.runtime.stages.execution import ChunkCost
 from tensoropt.runtime.stages.schedule import WORKS, Schedule, Task
 
@@ -25,7 +26,7 @@ class Orders:
     places: tuple[int, ...]
     micro_batches: int
     splits_weights: bool
-    numbers: Sequence[Sequence[int]]
+    _made: _schedules.Orders
 
     @classmethod
     def of(cls, schedule: Schedule) -> Orders:
@@ -36,7 +37,8 @@ class Orders:
             [(works[task.work] * batches + task.micro_batch) * chunks + task.chunk for task in own]
             for own in schedule.orders
         ]
-        return cls(schedule.places, batches, schedule.splits_weights, numbers)
+        made = _schedules.Orders(numbers)
+        return cls(schedule.places, batches, schedule.splits_weights, made)
 
     @classmethod
     def generate(
@@ -58,13 +60,13 @@ class Orders:
         tasks.
         """
         step = _step(places, micro_batches, costs, splits_weights)
-        early, late = map(list, zip(*sizes, strict=True))
-        numbers = generate(step, in_turns, *map(list, limits), early, late)
-        return cls(places, micro_batches, splits_weights, numbers)
+        early, late = zip(*sizes, strict=True)
+        made = _schedules.generate(step, in_turns, *limits, early, late)
+        return cls(places, micro_batches, splits_weights, made)
 
     @property
     def stages(self) -> int:
-        return len(self.numbers)
+        return max(self.places) + 1
 
     @property
     def schedule(self) -> Schedule:
@@ -76,7 +78,7 @@ class Orders:
             for batch in range(batches)
             for chunk in range(chunks)
         ]
-        orders = (tuple(tasks[number] for number in own) for own in self.numbers)
+        orders = (tuple(tasks[number] for number in own) for own in self._made.numbers)
         return Schedule(self.places, batches, tuple(orders))
 
     def run(self, costs: Sequence[ChunkCost]) -> tuple[list[float], list[int]]:
@@ -84,7 +86,8 @@ class Orders:
 
         They are the times and the bytes of an ``Execution`` of the schedule. Linear in the tasks.
         """
-        return run(_step(self.places, self.micro_batches, costs, self.splits_weights), self.numbers)
+        step = _step(self.places, self.micro_batches, costs, self.splits_weights)
+        return _schedules.run(step, self._made)
 
 
 def _step(

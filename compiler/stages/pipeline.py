@@ -13,7 +13,7 @@ from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.stages.chunk_costs import Costs
 from tensoropt.compiler.stages.chunks import cuts_of, cuts_within
 from tensoropt.compiler.stages.devices import StageDevices
-from tensoropt.compiler.stages.families import FAMILIES, STREAM, Evenness, generate
+from tensoropt.compiler.stages.families import BY_STAGES, FAMILIES, STREAM, Evenness, generate
 from tensoropt.compiler.stages.order import order_of
 from tensoropt.compiler.stages.orders import Orders
 from tensoropt.runtime.stages.execution import ChunkCost, Execution, execute
@@ -129,12 +129,13 @@ def pipelines_of(devices: StageDevices, families: Sequence[str]) -> list[Pipelin
     Those above the memory of a stage are followed by pipelines that fit it, if the family has any.
     Linear in the operands of the program, ``O(n log n)`` in the tasks of all stages.
     """
-    known: dict[tuple[tuple[int, ...], Evenness], _Cut] = {}  # by the groups of chunks
+    known: dict[tuple[tuple[int, ...], Evenness], _Cut] = {}  # by the groups or stages of chunks
     found: list[Pipeline] = []
     for name in families:
         places = FAMILIES[name].place(devices.stages, FAMILIES[name].chunks)
         for evenness in FAMILIES[name].evenness if devices.stages > 1 else ("chunks",):
-            key = tuple(devices.groups[place] for place in places), evenness
+            groups = tuple(devices.groups[place] for place in places)
+            key = (places if evenness in BY_STAGES else groups), evenness
             if key not in known:
                 known[key] = _Cut.read(devices, places, cuts_of(devices, places, evenness))
             found.append(_pipeline(devices, name, known[key]))

@@ -87,7 +87,7 @@ def test_orders_run_as_their_schedule(
     ends_s, peak_bytes = orders.run(costs)
     assert ends_s == pytest.approx([own[-1] for own in found.ends_s])
     assert tuple(peak_bytes) == found.peak_bytes
-    assert Orders.of(orders.schedule) == orders
+    assert Orders.of(orders.schedule).schedule == orders.schedule
 
 
 def test_orders_that_wait_forever() -> None:
