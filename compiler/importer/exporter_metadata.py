@@ -38,12 +38,12 @@ def read_metadata(proto: onnx.ModelProto) -> ExporterMetadata:
     ``torch.export`` lists the tensors that it exports: parameters are trained; buffers, such as
     masks and tables of angles, and literals are not. A tensor that the exporter folded is trained
     if it was computed from a parameter. In a model of the older PyTorch exporter, a scalar
-    initializer is trained if it is named like an attribute. Tensors of Constant nodes are not
-    trained, since no exporter writes parameters as Constants.
+    initializer is trained if it is named like an attribute. Tensors of Constant nodes are trained
+    only in models without initializers, such as those of Paddle2ONNX.
     """
     graph = proto.graph
     trained: dict[str, bool] = {}
-    for node in graph.node:
+    for node in graph.node if graph.initializer else ():
         if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
             trained.update(dict.fromkeys(node.output, False))
     signature = next((e.value for e in graph.metadata_props if e.key == _SIGNATURE), None)

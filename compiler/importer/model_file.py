@@ -261,8 +261,10 @@ def _roles(
     """
     setting_names = settings(graph)
     known = {} if scope or trained is None else trained
-    may = {t.name for t in graph.initializer if trained is not None and may_train(t, known)}
-    for tensor in _tensors(graph):
+    tensors = [*_tensors(graph)]
+    weights = graph.initializer or tensors  # as in `read_metadata`
+    may = {t.name for t in weights if trained is not None and may_train(t, known)}
+    for tensor in tensors:
         is_setting = tensor.name in setting_names
         is_trained = tensor.name in may and not is_setting
         yield tensor, is_trained or not is_literal(tensor, setting=is_setting)

@@ -11,6 +11,7 @@ from importer.models import F32, imported, model, node, text, untyped, value
 from onnx import numpy_helper
 
 from tensoropt.compiler.importer.exporter_metadata import read_metadata
+from tensoropt.compiler.importer.model_file import load_model
 
 pytestmark = pytest.mark.usefixtures("mlir_context")
 
@@ -90,10 +91,22 @@ def test_a_scalar_is_trained_where_it_is_an_attribute(
     assert read_metadata(proto).trained.get(name) is trained
 
 
-def test_tensors_of_constant_nodes_are_no_parameters() -> None:
+def with_table(weights: list[onnx.TensorProto]) -> onnx.ModelProto:
     table = numpy_helper.from_array(np.ones((4, 4), np.float32))
-    proto = model([node("Constant", [], ["c"], value=table)], [], [untyped("c")])
-    assert read_metadata(proto).trained == {"c": False}
+    nodes = [node("Constant", [], ["c"], value=table), node("MatMul", ["x", "c"], ["y"])]
+    return model(nodes, [value("x", F32, [4, 4])], [untyped("y")], weights)
+
+
+def test_tensors_of_constant_nodes_are_no_parameters() -> None:
+    assert read_metadata(with_table(stored(("w", [4])))).trained == {"c": False}
+
+
+def test_without_initializers_tensors_of_constant_nodes_are_trained(tmp_path: Path) -> None:
+    proto = with_table([])
+    assert read_metadata(proto).trained == {}
+    onnx.save(proto, tmp_path / "model.onnx")
+    loaded = load_model(tmp_path / "model.onnx", training=True)
+    assert [own.fixed for own in loaded.parameters.values()] == [False]
 
 
 def test_merged_initializers_are_listed() -> None:
