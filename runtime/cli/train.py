@@ -52,7 +52,7 @@ def _check_training(arguments: argparse.Namespace) -> None:
         raise UserError(f"--train: expected one plan, got: {len(arguments.plans)}")
     needed = ("data", "steps") if arguments.train else _EXPORTING
     for name in needed:
-        if not getattr(arguments, name):
+        if getattr(arguments, name) is None:
             what = "--train" if arguments.train else "--export without --train"
             raise UserError(f"{what}: expected --{name} too")
 

@@ -63,6 +63,10 @@ class Stages:
             raise UserError(
                 f"stages: devices: expected one for each stage of {count}, got: {named}"
             )
+        if not 0 <= entry["fullest"] < count:
+            raise UserError(
+                f"stages: fullest: expected a stage of 0 to {count - 1}, got: {entry['fullest']}"
+            )
         stage_of = {name: _stage(name, schedule) for name in entry["graphs"]}
         passed = [
             Passed(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -150,6 +152,15 @@ def test_every_loss_is_that_of_one_device(
 @pytest.mark.parametrize(("devices", "stages"), [("h100:1,v100:2", 3), ("v100:2,h100:2", 2)])
 def test_unlike_devices(case: Callable[[str], Case], devices: str, stages: int) -> None:
     check(case("mlp"), devices, stages, "1f1b")
+
+
+def test_the_fullest_stage_is_a_stage(case: Callable[[str], Case], tmp_path: Path) -> None:
+    plan = shutil.copytree(case("mlp").plan("fullest", 2, 2), tmp_path / "plan")
+    document = json.loads((plan / "plan.json").read_text())
+    document["stages"]["fullest"] = 2
+    (plan / "plan.json").write_text(json.dumps(document))
+    (fault,) = validate(plan)
+    assert "stages: fullest: expected a stage of 0 to 1, got: 2" in str(fault)
 
 
 def test_a_schedule_decides_the_memory(case: Callable[[str], Case]) -> None:
