@@ -39,7 +39,7 @@ def read_metadata(proto: onnx.ModelProto) -> ExporterMetadata:
     masks and tables of angles, and literals are not. A tensor that the exporter folded is trained
     if it was computed from a parameter. In a model of the older PyTorch exporter, a scalar
     initializer is trained if it is named like an attribute. Tensors of Constant nodes are trained
-    only in models without initializers, such as those of Paddle2ONNX.
+    only in models without initializers, which Paddle2ONNX writes.
     """
     graph = proto.graph
     trained: dict[str, bool] = {}

@@ -95,10 +95,10 @@ class Bound:
         return min(bounds_s, default=math.inf)
 
     def _uneven(self, place_s: Floats) -> dict[tuple[tuple[int, ...], bool], tuple[float, float]]:
-        """Return by how many chunks cuts may differ from even ones.
+        """Return by how many chunks cuts may differ from even ones: early, and late.
 
-        That is for each order of chunks, with or without gradients of weights as tasks: by as many
-        as those of its pipelines do. ``place_s`` has the least times of places.
+        The keys are the places of chunks, and whether gradients of weights are tasks. All pipelines
+        with a key differ by no more. ``place_s`` has the least times of places.
         """
         found: dict[tuple[tuple[int, ...], bool], tuple[float, float]] = {}
         for own in self.pipelines:

@@ -22,10 +22,10 @@ If gradients of weights are part of backward passes, the last task of stage ``s`
 through its first chunk, which passes through the chunks before follow. So ``F_s`` is their time in
 all, forward and backward, if ``S`` leaves out the work that is done once per step.
 
-In a V stage ``s`` has a second chunk, the first micro-batch of which arrives after a time ``G_s``.
-Until then the stage can run nothing but forward passes through its first chunk. If these take
-``f_s`` for a micro-batch, ``D >= G_s + m (t_s - f_s) + o_s``, which is more than above if few
-micro-batches pass many stages. With that for the first ``a`` stages,
+In a V a micro-batch comes to a stage a second time. For stage ``s`` that takes at least ``G_s``;
+until then it can only run forward passes through its first chunk. If each takes ``f_s``,
+``D >= G_s + m (t_s - f_s) + o_s``, which is more than above if few micro-batches pass many stages.
+With that for the first ``a`` stages,
 
     p D >= S + sum of G_s for s < a + sum of F_s for the others - m sum of f_s for s < a,
 

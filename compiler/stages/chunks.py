@@ -124,8 +124,7 @@ class _Beginnings:
         """Return the time of each unit, and the lead of a chunk that begins with it."""
         ends = [*self.places, len(times.order.forward)]
         forward_s, all_s = (np.concatenate([[0.0], np.cumsum(own)])[ends] for own in times.place_s)
-        leads_s = {"ends": forward_s, "ends of stages": forward_s, "ends without W": all_s}
-        lead_s = leads_s.get(evenness, 0.0 * all_s)
+        lead_s = forward_s if evenness.startswith("ends") else 0.0 * all_s
         return np.diff(all_s), lead_s[:-1] / times.order.graph.micro_batches
 
     def places_of(self, units: Sequence[int]) -> list[int]:

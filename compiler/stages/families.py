@@ -31,12 +31,12 @@ from tensoropt.runtime.stages.execution import ChunkCost
 
 __all__ = ["BY_STAGES", "FAMILIES", "STREAM", "Evenness", "Family", "fitting", "generate"]
 
-Evenness = Literal["chunks", "ends", "ends without W", "stages", "ends of stages"]
+Evenness = Literal["chunks", "ends", "stages", "ends of stages"]
 """The times that a cut makes about equal: of the chunks, or the ends of chunks that each are a
-stage. A stage begins after the forward pass of the chunks before, and the backward pass through
-these follows after its last task; gradients of weights, if they are tasks, fill that time. The last
-two are for stages of two chunks: the first chunks are those of the first two cuts, and the second
-ones let the stages end together."""
+stage. A stage begins after the forward pass of the chunks before. The backward pass through these
+follows after its last backward pass, and gradients of weights fill that time. The last two are for
+stages of two chunks. They take the first chunks from a cut by "chunks" or by "ends",
+and choose the second chunks so that stages end together."""
 
 BY_STAGES: tuple[Evenness, ...] = ("stages", "ends of stages")
 
@@ -97,10 +97,8 @@ class Family:
 
 
 FAMILIES: dict[str, Family] = {
-    "gpipe": Family(lead=_unlimited, evenness=("chunks", "ends without W")),
-    "1f1b": Family(
-        passes=lambda stage, stages, _: stages - stage, evenness=("chunks", "ends without W")
-    ),
+    "gpipe": Family(lead=_unlimited),
+    "1f1b": Family(passes=lambda stage, stages, _: stages - stage),
     "interleaved": Family(
         passes=lambda stage, stages, chunks: 2 * (stages - stage - 1) + (chunks - 1) * stages + 1,
         chunks=2,
@@ -170,7 +168,7 @@ def generate(
     """
     places = family.place(stages, family.chunks)
     if family.between is not None:
-        return Orders.of(repeat(places, micro_batches, family.between))
+        return Orders.read(repeat(places, micro_batches, family.between))
     own = costs or [ChunkCost()] * len(places)
     by_stage = [(stage, stages, family.chunks) for stage in range(stages)]
     if room_bytes is None:

@@ -29,7 +29,7 @@ class Orders:
     _made: _schedules.Orders
 
     @classmethod
-    def of(cls, schedule: Schedule) -> Orders:
+    def read(cls, schedule: Schedule) -> Orders:
         """Return the orders of a schedule."""
         works, batches = {work: n for n, work in enumerate(WORKS)}, schedule.micro_batches
         chunks = schedule.chunks

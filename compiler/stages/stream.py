@@ -33,7 +33,7 @@ def stream_of(devices: StageDevices) -> Pipeline:
         )
         for number, own in enumerate(chunks)
     ]
-    orders = Orders.of(Schedule.of_stream(devices.stages))
+    orders = Orders.read(Schedule.of_stream(devices.stages))
     ends_s, _ = orders.run(costs)
     static = [own.static_bytes for own in chunks]
     sent = [own.sent_bytes for own in chunks]

@@ -87,13 +87,13 @@ def test_orders_run_as_their_schedule(
     ends_s, peak_bytes = orders.run(costs)
     assert ends_s == pytest.approx([own[-1] for own in found.ends_s])
     assert tuple(peak_bytes) == found.peak_bytes
-    assert Orders.of(orders.schedule).schedule == orders.schedule
+    assert Orders.read(orders.schedule).schedule == orders.schedule
 
 
 def test_orders_that_wait_forever() -> None:
     schedule = Schedule.parse((0, 1), 1, ["B0 F0", "F0.1 B0.1"])
     with pytest.raises(RuntimeError, match="waits forever"):
-        Orders.of(schedule).run([ChunkCost()] * 2)
+        Orders.read(schedule).run([ChunkCost()] * 2)
 
 
 @given(
