@@ -92,7 +92,8 @@ def least_time_s(
 ) -> float:
     """Return a lower bound on the time of a step with ``chunks`` per stage.
 
-    ``step_s`` is a lower bound on its time on one stage, ``place_s`` are lower bounds on the time
+    With several, the cut begins a stage at most ``early`` chunks before an even one. ``step_s`` is
+    a lower bound on the time of the step on one stage, ``place_s`` are lower bounds on the time
     of each place for a micro-batch: forward, and in all. Each transfer from a chunk to the next
     takes at least ``sent_s``. ``O(stages log places)``.
     """
@@ -154,10 +155,9 @@ def least_v_s(
     first_s = begin_s[:stages] + sent_s * stage
     # Between the two chunks of the last stage nothing is sent.
     second_s = begin_s[: stages - 1 : -1] + sent_s * (2 * stages - 2 - stage)
-    gain_s = np.cumsum(second_s - first_s)[:-1] - micro_batches * passed_s(
-        stage[1:] + late, "right"
-    )
-    return float(work_s + first_s.sum() + max(gain_s.max(initial=0.0), 0.0)) / stages
+    own_s = micro_batches * passed_s(stage[1:] + late, "right")
+    gain_s = np.cumsum(second_s - first_s)[:-1] - own_s
+    return float(work_s + first_s.sum() + gain_s.max(initial=0.0)) / stages
 
 
 def least_interval_s(work_s: float, place_s: Floats, stages: int, overhead_s: float = 0.0) -> float:

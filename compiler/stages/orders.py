@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tensoropt.compiler.stages import _schedules
-from tensoropt.compiler.stages._schedules import Step
+from tensoropt.compiler.stages._schedules import Numbers, Step, generate, run
 from tensoropt.runtime.stages.execution import ChunkCost
 from tensoropt.runtime.stages.schedule import WORKS, Schedule, Task
 
@@ -26,7 +25,7 @@ class Orders:
     places: tuple[int, ...]
     micro_batches: int
     splits_weights: bool
-    _made: _schedules.Orders
+    _numbers: Numbers
 
     @classmethod
     def read(cls, schedule: Schedule) -> Orders:
@@ -37,8 +36,7 @@ class Orders:
             [(works[task.work] * batches + task.micro_batch) * chunks + task.chunk for task in own]
             for own in schedule.orders
         ]
-        made = _schedules.Orders(numbers)
-        return cls(schedule.places, batches, schedule.splits_weights, made)
+        return cls(schedule.places, batches, schedule.splits_weights, Numbers(numbers))
 
     @classmethod
     def generate(
@@ -61,8 +59,8 @@ class Orders:
         """
         step = _step(places, micro_batches, costs, splits_weights)
         early, late = zip(*sizes, strict=True)
-        made = _schedules.generate(step, in_turns, *limits, early, late)
-        return cls(places, micro_batches, splits_weights, made)
+        numbers = generate(step, in_turns, *limits, early, late)
+        return cls(places, micro_batches, splits_weights, numbers)
 
     @property
     def stages(self) -> int:
@@ -78,7 +76,7 @@ class Orders:
             for batch in range(batches)
             for chunk in range(chunks)
         ]
-        orders = (tuple(tasks[number] for number in own) for own in self._made.numbers)
+        orders = (tuple(tasks[number] for number in own) for own in self._numbers.by_stage)
         return Schedule(self.places, batches, tuple(orders))
 
     def run(self, costs: Sequence[ChunkCost]) -> tuple[list[float], list[int]]:
@@ -87,7 +85,7 @@ class Orders:
         They are the times and the bytes of an ``Execution`` of the schedule. Linear in the tasks.
         """
         step = _step(self.places, self.micro_batches, costs, self.splits_weights)
-        return _schedules.run(step, self._made)
+        return run(step, self._numbers)
 
 
 def _step(

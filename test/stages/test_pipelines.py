@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import onnx
@@ -13,10 +14,12 @@ from tensoropt.compiler.planning.request import AUTO, Request
 from tensoropt.compiler.program.graph import Node, Op
 from tensoropt.compiler.search.frontier.points import stages_of
 from tensoropt.compiler.search.frontier.search import FrontierPoint
+from tensoropt.compiler.stages.bounds import least_sent_s
 from tensoropt.compiler.stages.devices import StageDevices
 from tensoropt.compiler.stages.families import FAMILIES
 from tensoropt.compiler.stages.order import order_of
 from tensoropt.compiler.stages.pipeline import pipelines_of
+from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.stages.execution import check_schedule
 
 BATCHES = 4
@@ -59,6 +62,18 @@ def test_stages_divide_the_work_and_the_memory(point: FrontierPoint, stages: int
         assert own.static_bytes < 1.6 * point.static_bytes / stages
         forward = [number for number in own.numbers if number is not None]
         assert set(forward) == set(range(stages * FAMILIES[own.family].chunks))
+
+
+@pytest.mark.parametrize("stages", [2, 3])
+def test_no_chunk_is_sent_faster_than_the_bound(point: FrontierPoint, stages: int) -> None:
+    graph, device = point.tables.graph, point.tables.device
+    least_s = least_sent_s(graph, [Mesh(point.mesh)], device, stages)
+    # The hidden states of a micro-batch, on two ranks.
+    assert least_s >= device.axis_links(Mesh((stages, *point.mesh)))[0].send_s(2 * 16 * 64 * 4 / 2)
+    for own in pipelines_of(StageDevices.of_one_kind(point, stages), [*FAMILIES]):
+        places = own.orders.places
+        moves = [n for n, (a, b) in enumerate(pairwise(places)) if a != b]
+        assert min(own.costs[n].sent_s for n in moves) >= least_s
 
 
 def test_micro_batches_in_flight_take_memory(point: FrontierPoint) -> None:

@@ -45,12 +45,8 @@ struct Event {
 class Generator {
  public:
   Generator(const Step& step, const Rules& rules)
-      : step_(step),
-        rules_(rules),
-        codes_(step.codes()),
-        last_(codes_.chunks - 1),
-        stages_(step.stages),
-        orders_(step.stages) {
+      : step_(step), rules_(rules), codes_(step.codes()), last_(codes_.chunks - 1),
+        stages_(step.stages), orders_(step.stages) {
     for (std::int32_t chunk = 0; chunk <= last_; ++chunk) {
       Stage& stage = stages_[step.places[chunk]];
       stage.last_chunk = chunk;
@@ -58,9 +54,8 @@ class Generator {
         stage.turns.push_back({kForward, m, chunk});
     }
     for (Stage& stage : stages_)
-      std::sort(stage.turns.begin(), stage.turns.end(), [&](const Task& a, const Task& b) {
-        return priority(a) > priority(b);
-      });
+      std::sort(stage.turns.begin(), stage.turns.end(),
+                [&](const Task& a, const Task& b) { return priority(a) > priority(b); });
   }
 
   Orders run() {

@@ -16,9 +16,9 @@ namespace {
 using Times = nb::ndarray<const double, nb::shape<-1, 4>, nb::c_contig, nb::device::cpu>;
 using Sizes = nb::ndarray<const std::int64_t, nb::shape<-1, 4>, nb::c_contig, nb::device::cpu>;
 
-// Orders that stay here: Python reads the numbers of few of them.
-struct Made {
-  Orders orders;
+// Orders that stay here: Python reads few of them.
+struct Numbers {
+  Orders by_stage;
 };
 
 Step step_of(const Times& times, const Sizes& sizes, const std::vector<std::int32_t>& places,
@@ -46,25 +46,25 @@ NB_MODULE(_schedules, m) {
         new (self) Step(step_of(times, sizes, places, stages, micro_batches, splits_weights));
       },
       "times_s"_a, "sizes"_a, "places"_a, "stages"_a, "micro_batches"_a, "splits_weights"_a);
-  nb::class_<Made>(m, "Orders")
+  nb::class_<Numbers>(m, "Numbers")
       .def(
-          "__init__",
-          [](Made* self, const Orders& numbers) { new (self) Made{numbers}; }, "numbers"_a)
-      .def_prop_ro("numbers", [](const Made& self) { return self.orders; });
+          "__init__", [](Numbers* self, const Orders& by_stage) { new (self) Numbers{by_stage}; },
+          "by_stage"_a)
+      .def_prop_ro("by_stage", [](const Numbers& self) { return self.by_stage; });
   m.def(
       "generate",
       [](const Step& step, bool in_turns, const std::vector<std::int64_t>& passes,
          const std::vector<std::int64_t>& lead, const std::vector<double>& room,
          const std::vector<double>& early, const std::vector<double>& late) {
-        return Made{generate(step, {in_turns, passes, lead, room, early, late})};
+        return Numbers{generate(step, {in_turns, passes, lead, room, early, late})};
       },
       "step"_a, "in_turns"_a, "passes"_a, "lead"_a, "room"_a, "early"_a, "late"_a);
   m.def(
       "run",
-      [](const Step& step, const Made& made) {
-        Run found = run(step, made.orders);
+      [](const Step& step, const Numbers& numbers) {
+        Run found = run(step, numbers.by_stage);
         return nb::make_tuple(found.end_s, found.peak);
       },
-      "step"_a, "orders"_a);
+      "step"_a, "numbers"_a);
 }
 // NOLINTEND(bugprone-*, performance-*)

@@ -11,13 +11,8 @@ constexpr double kNever = -1;
 class Execution {
  public:
   Execution(const Step& step, const Orders& orders)
-      : step_(step),
-        orders_(orders),
-        codes_(step.codes()),
-        done_(codes_.count(), kNever),
-        waiting_(codes_.count(), -1),
-        next_(step.stages),
-        end_s_(step.stages) {}
+      : step_(step), orders_(orders), codes_(step.codes()), done_(codes_.count(), kNever),
+        waiting_(codes_.count(), -1), next_(step.stages), end_s_(step.stages) {}
 
   // A task starts when its stage is free and its input has arrived.
   std::vector<double> end_s() {
@@ -84,7 +79,7 @@ class Execution {
   const Step& step_;
   const Orders& orders_;
   const Codes codes_;
-  std::vector<double> done_;            // the end of each task
+  std::vector<double> done_;           // the end of each task
   std::vector<std::int32_t> waiting_;  // the stage that waits for each task
   std::vector<std::size_t> next_;
   std::vector<double> end_s_;
