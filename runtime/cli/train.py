@@ -52,9 +52,10 @@ def _check_training(arguments: argparse.Namespace) -> None:
         raise UserError(f"--train: expected one plan, got: {len(arguments.plans)}")
     needed = ("data", "steps") if arguments.train else _EXPORTING
     for name in needed:
-        if getattr(arguments, name) is None:
+        if not getattr(arguments, name):
             what = "--train" if arguments.train else "--export without --train"
-            raise UserError(f"{what}: expected --{name} too")
+            least = ", at least 1" if name == "steps" else ""
+            raise UserError(f"{what}: expected --{name} too{least}")
 
 
 def run_training_command(arguments: argparse.Namespace) -> int:

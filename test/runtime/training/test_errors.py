@@ -89,8 +89,8 @@ def test_json(capsys, plans, data) -> None:
     ("flags", "message"),
     [
         ([], "--train: expected --data too"),
-        (["--data", "d"], "--train: expected --steps too"),
-        (["--data", "d", "--steps", "0"], "--train: expected --steps too"),
+        (["--data", "d"], "--train: expected --steps too, at least 1"),
+        (["--data", "d", "--steps", "0"], "--train: expected --steps too, at least 1"),
         (["--check", "m"], "--check: not with --train"),
         (["--inputs", "m"], "--inputs: not with --train"),
         (["--data", "d", "--steps", "1", "--export", "o"], "--export: expected --model too"),
