@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from time import monotonic
 
 import brute
 import numpy as np
@@ -348,3 +349,12 @@ def test_large_penalties_do_not_blur_small_costs() -> None:
     assert [point.memory for point in frontier.points] == [9, 8, 7, 6, 5, 4, 3]
     assert list(frontier.points[3].assignment) == [1, 1, 1]
     assert frontier.points[0].time == pytest.approx(3e-3, rel=1e-6)
+
+
+def test_many_nodes_without_edges() -> None:
+    """All points of a gap are sums over thousands of lists, which end in time."""
+    rng, start = np.random.default_rng(0), monotonic()
+    nodes = [NodeTable(rng.random(3) + 0.1, (1e6 * rng.random(3)).round()) for _ in range(2000)]
+    found = solve_frontier(Problem(nodes), epsilon=0.01, time_limit_s=2.0)
+    assert monotonic() - start < 20
+    assert found.epsilon <= 0.01
