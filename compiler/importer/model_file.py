@@ -262,7 +262,8 @@ def _roles(
     setting_names = settings(graph)
     known = {} if scope or trained is None else trained
     tensors = [*_tensors(graph)]
-    weights = graph.initializer or tensors  # as in `read_metadata`
+    # The metadata decides about Constant nodes of the main graph.
+    weights = graph.initializer if scope else tensors
     may = {t.name for t in weights if trained is not None and may_train(t, known)}
     for tensor in tensors:
         is_setting = tensor.name in setting_names

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from importer.models import F32, imported, model, node, text, untyped, value
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from tensoropt.compiler.importer.exporter_metadata import read_metadata
 from tensoropt.compiler.importer.model_file import load_model
@@ -107,6 +107,15 @@ def test_without_initializers_tensors_of_constant_nodes_are_trained(tmp_path: Pa
     onnx.save(proto, tmp_path / "model.onnx")
     loaded = load_model(tmp_path / "model.onnx", training=True)
     assert [own.fixed for own in loaded.parameters.values()] == [False]
+
+
+def test_scalars_of_constant_nodes_in_bodies_are_literals(tmp_path: Path) -> None:
+    table = numpy_helper.from_array(np.ones(1, np.float32))
+    body = helper.make_graph([node("Constant", [], ["c"], value=table)], "b", [], [untyped("c")])
+    nodes = [node("If", ["condition"], ["y"], then_branch=body, else_branch=body)]
+    proto = model(nodes, [value("condition", onnx.TensorProto.BOOL, [])], [untyped("y")])
+    onnx.save(proto, tmp_path / "model.onnx")
+    assert not load_model(tmp_path / "model.onnx", training=True).parameters
 
 
 def test_merged_initializers_are_listed() -> None:
