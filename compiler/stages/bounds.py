@@ -227,13 +227,10 @@ def least_sent_s(graph: Graph, meshes: Iterable[Mesh], device: Device, stages: i
     of a parameter, and so has the rest of the step.
     """
     order = order_of(graph)
-    sizes = [0] * len(graph.values)
-    for number, value in enumerate(graph.values):
-        maker = graph.nodes[value.producer]
-        is_constant = number in graph.storage.constants
-        if isinstance(maker, Op) and not maker.constant and not is_constant:
-            sizes[number] = tensor_bytes(value.info, Layout.replicated(_ONE), _ONE)
-    passing = order.passing(np.array(sizes, np.int64))
+    sizes, whole = np.zeros(len(graph.values), np.int64), Layout.replicated(_ONE)
+    for number in order.made_values:
+        sizes[number] = tensor_bytes(graph.values[number].info, whole, _ONE)
+    passing = order.passing(sizes)
     first, *_, last = order.first_reads
     least = int(passing[first + 1 : last + 1].min())
     links = ((mesh.size, stage_link(device, stages, mesh.shape)) for mesh in meshes)

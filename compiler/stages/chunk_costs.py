@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tensoropt.compiler.program.costs import tensor_bytes
 from tensoropt.compiler.program.evaluate import Record, evaluator_of
-from tensoropt.compiler.program.graph import Graph, Op, Result
+from tensoropt.compiler.program.graph import Graph, Result
 from tensoropt.compiler.program.timeline import node_times_of
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.stages.order import Floats, Ints, order_of
@@ -221,10 +221,8 @@ def _value_bytes(point: FrontierPoint) -> Ints:
     """Return the bytes of each value on one rank, 0 for arguments and constants."""
     graph, mesh = point.tables.graph, Mesh(point.mesh)
     found, known = np.zeros(len(graph.values), np.int64), dict[tuple[int, int, int], int]()
-    for number, value in enumerate(graph.values):
-        maker = graph.nodes[value.producer]
-        if not isinstance(maker, Op) or maker.constant or number in graph.storage.constants:
-            continue
+    for number in order_of(graph).made_values:
+        value = graph.values[number]
         strategy = point.strategies[value.producer]
         key = id(value.info), id(strategy), value.index
         if key not in known:

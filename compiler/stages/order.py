@@ -65,6 +65,18 @@ class Order:
         forward_s, all_s = (np.bincount(self.homes, s, count).astype(np.float64) for s in own)
         return forward_s, all_s
 
+    @cached_property
+    def made_values(self) -> Sequence[int]:
+        """The values that operations make at run time."""
+        graph = self.graph
+        makers = ((number, graph.nodes[own.producer]) for number, own in enumerate(graph.values))
+        return [
+            number
+            for number, maker in makers
+            if isinstance(maker, Op) and not maker.constant
+            if number not in graph.storage.constants
+        ]
+
     def passing(self, sizes: Ints) -> Ints:
         """Return the sum of the sizes of the values that pass each place of the forward pass.
 

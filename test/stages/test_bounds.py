@@ -43,20 +43,22 @@ def time_s(schedule: Schedule, costs: Sequence[ChunkCost], once_s: Sequence[floa
     return max(end[-1] + more_s for end, more_s in zip(ends, own, strict=True))
 
 
+def step_times_s(places: Places, batches: int) -> tuple[float, tuple[list[float], list[float]]]:
+    """Return the time of a step on one stage, and of its places: forward, and in all."""
+    forward, every = [own[0] for own in places], [sum(own[:3]) for own in places]
+    return batches * sum(every) + ONCE_S * sum(own[3] for own in places), (forward, every)
+
+
 def bound_s(
     places: Places, stages: int, batches: int, chunks: int = 1, early: float = 0.5
 ) -> float:
-    forward, every = [own[0] for own in places], [sum(own[:3]) for own in places]
-    step_s = batches * sum(every) + ONCE_S * sum(own[3] for own in places)
-    return least_time_s(step_s, (forward, every), stages, batches, chunks, early)
+    return least_time_s(*step_times_s(places, batches), stages, batches, chunks, early)
 
 
 def bound_of_v_s(
     places: Places, stages: int, batches: int, uneven: tuple[float, float] = (UNEVEN, UNEVEN)
 ) -> float:
-    forward, every = [own[0] for own in places], [sum(own[:3]) for own in places]
-    step_s = batches * sum(every) + ONCE_S * sum(own[3] for own in places)
-    return least_v_s(step_s, (forward, every), stages, batches, uneven)
+    return least_v_s(*step_times_s(places, batches), stages, batches, uneven)
 
 
 def both_ways_s(
