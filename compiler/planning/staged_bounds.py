@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -22,7 +23,9 @@ from tensoropt.compiler.stages.bounds import (
     least_v_s,
     uneven_chunks,
 )
-from tensoropt.compiler.stages.order import Floats
+from tensoropt.compiler.stages.branches import begin_s
+from tensoropt.compiler.stages.families import FAMILIES
+from tensoropt.compiler.stages.order import Floats, order_of
 from tensoropt.compiler.stages.pipeline import Pipeline
 
 __all__ = ["Bound", "UnlikeBound", "time_epsilon"]
@@ -36,6 +39,11 @@ class Bound:
     pipelines: Sequence[Pipeline]
     request: Request
     graph: Graph
+
+    @cached_property
+    def begins(self) -> list[int]:
+        """The places at which parallel branches begin in some pipeline."""
+        return sorted({branch.begin for own in self.pipelines for branch in own.branches})
 
     @property
     def one_stage_s(self) -> float:
@@ -82,31 +90,40 @@ class Bound:
         # On a mesh of one device operations have no other times.
         v_s = self.one_stage_s if all(mesh.size == 1 for mesh in request.meshes) else work_s
         bounds_s = []
-        for (places, splits_weights), (early, late) in self._uneven(all_s).items():
-            sizes = stages, batches, len(places) // stages, early
-            bound_s = least_time_s(self.one_stage_s, place_s, *sizes, sent_s)
+        for (chunks, is_v, splits_weights), (early, late) in self._uneven(all_s).items():
+            sizes = stages, batches, chunks, early
+            forward_s, passes_s, own_s = None, None, sent_s
+            if self.begins and chunks == 1:
+                order, own_s = order_of(self.graph), 0.0
+                forward_s, passes_s = (begin_s(order, own, self.begins) for own in place_s)
+            bound_s = least_time_s(self.one_stage_s, place_s, *sizes, own_s, forward_s)
             if not splits_weights:
-                both = least_time_s(work_s, (all_s, all_s), *sizes, 2 * sent_s)
+                both = least_time_s(work_s, (all_s, all_s), *sizes, 2 * own_s, passes_s)
                 bound_s = max(bound_s, both)
-            if places[-1] < stages - 1:
+            if is_v:
                 by_v = least_v_s(v_s, place_s, stages, batches, (early, late), sent_s)
                 bound_s = max(bound_s, by_v)
             bounds_s.append(bound_s)
         return min(bounds_s, default=math.inf)
 
-    def _uneven(self, place_s: Floats) -> dict[tuple[tuple[int, ...], bool], tuple[float, float]]:
+    def _uneven(self, place_s: Floats) -> dict[_Kind, tuple[float, float]]:
         """Return by how many chunks cuts may differ from even ones: early, and late.
 
-        The keys are the places of chunks, and whether gradients of weights are tasks. All pipelines
-        with a key differ by no more. ``place_s`` has the least times of places.
+        All pipelines of a kind differ by no more. ``place_s`` has the least times of places.
         """
-        found: dict[tuple[tuple[int, ...], bool], tuple[float, float]] = {}
+        found: dict[_Kind, tuple[float, float]] = {}
         for own in self.pipelines:
-            key = own.orders.places, own.orders.splits_weights
-            early, late = uneven_chunks(place_s, own.cuts, own.stages)
-            most = found.get(key, (UNEVEN, UNEVEN))
-            found[key] = max(early, most[0]), max(late, most[1])
+            family = FAMILIES[own.family]
+            kind = family.chunks, own.orders.places[-1] < own.stages - 1, family.splits_weights
+            most = found.setdefault(kind, (UNEVEN, UNEVEN))
+            if family.chunks > 1:
+                early, late = uneven_chunks(place_s, own.cuts, own.stages)
+                found[kind] = max(early, most[0]), max(late, most[1])
         return found
+
+
+_Kind = tuple[int, bool, bool]
+"""Chunks per stage, whether they go along the stages and back, and whether weights have tasks."""
 
 
 @dataclass(frozen=True)

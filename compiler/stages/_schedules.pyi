@@ -9,6 +9,7 @@ class Step:
         times_s: npt.NDArray[np.float64],
         sizes: npt.NDArray[np.int64],
         places: Sequence[int],
+        reads: Sequence[Sequence[int]],
         stages: int,
         micro_batches: int,
         splits_weights: bool,
@@ -25,6 +26,7 @@ def generate(
     passes: Sequence[int],
     lead: Sequence[int],
     room: Sequence[float],
+    counts: Sequence[int],
     early: Sequence[float],
     late: Sequence[float],
 ) -> Numbers: ...

@@ -22,6 +22,9 @@ If gradients of weights are part of backward passes, the last task of stage ``s`
 through its first chunk, which passes through the chunks before follow. So ``F_s`` is their time in
 all, forward and backward, if ``S`` leaves out the work that is done once per step.
 
+Parallel branches pass at the same time. ``F_s`` is then the time of the longest path to stage ``s``
+or to a later one, without transfers.
+
 In a V a micro-batch comes to a stage a second time. For stage ``s`` that takes at least ``G_s``;
 until then it can only run forward passes through its first chunk. If each takes ``f_s``,
 ``D >= G_s + m (t_s - f_s) + o_s``, which is more than above if few micro-batches pass many stages.
@@ -89,15 +92,19 @@ def least_time_s(
     chunks: int = 1,
     early: float = UNEVEN,
     sent_s: float = 0.0,
+    begin_s: Floats | None = None,
 ) -> float:
     """Return a lower bound on the time of a step with ``chunks`` per stage.
 
     With several, the cut begins a stage at most ``early`` chunks before an even one. ``step_s`` is
     a lower bound on the time of the step on one stage, ``place_s`` are lower bounds on the time
     of each place for a micro-batch: forward, and in all. Each transfer from a chunk to the next
-    takes at least ``sent_s``. ``O(stages log places)``.
+    takes at least ``sent_s``. With branches, ``begin_s`` has lower bounds on the time before each
+    place and before the end; else it is the time of all places before. ``O(stages log places)``.
     """
     forward_s, all_s = (np.concatenate([[0.0], np.cumsum(own)]) for own in place_s)
+    if begin_s is not None:
+        forward_s = np.minimum.accumulate(begin_s[::-1])[::-1]
     follow_s = all_s[-1] - all_s  # after the first places; falls from place to place
     stage = np.arange(stages)
     if chunks == 1:

@@ -14,6 +14,7 @@ from tensoropt.compiler.program.evaluate import Record, evaluator_of
 from tensoropt.compiler.program.graph import Graph, Result
 from tensoropt.compiler.program.timeline import node_times_of
 from tensoropt.compiler.search.frontier.search import FrontierPoint
+from tensoropt.compiler.stages.branches import Branch, branches_of, sent_bytes
 from tensoropt.compiler.stages.order import Floats, Ints, order_of
 from tensoropt.runtime.layout.mesh import Mesh
 
@@ -30,7 +31,7 @@ class Costs:
     from the forward to the backward pass, also those that an earlier chunk sent. ``weights_bytes``
     are the activations and gradients that the gradients of weights read. ``working_bytes`` are the
     other temporary tensors of a pass, ``gradient_bytes`` the largest gradient of a weight.
-    ``sent_bytes`` pass to the next chunk.
+    ``sent_bytes`` pass to the next chunk, or to another one that reads from it, the most to one.
     """
 
     forward_s: float = 0.0
@@ -144,8 +145,15 @@ class NodeTimes:
         """The bytes on one rank that pass each place of the forward pass."""
         return self.order.passing(self.bytes)
 
-    def step(self, cuts: Sequence[int]) -> tuple[Costs, ...]:
-        """Return the costs of the chunks that begin at the start and at each place of ``cuts``."""
+    def branches(self, chunks: int) -> list[Branch]:
+        """Return the parallel branches that can be chunks of their own, if there are ``chunks``."""
+        return branches_of(self.order, self.place_s[1], self.passing_bytes, chunks)
+
+    def step(self, cuts: Sequence[int], begins: Sequence[int] = ()) -> tuple[Costs, ...]:
+        """Return the costs of the chunks that begin at the start and at each place of ``cuts``.
+
+        They are a chain, except at the places ``begins`` of branches.
+        """
         order, homes, count = self.order, self.order.home_chunks(cuts), len(cuts) + 1
         weights = np.zeros(len(homes), bool)
         weights[list(order.weight_nodes(cuts))] = True
@@ -169,10 +177,7 @@ class NodeTimes:
         static = np.zeros(count, np.int64)
         for keepers, size in self.static:
             static[[*{homes[node] for node in keepers}]] += size
-        at, last = homes[order.made], np.searchsorted(cuts, order.last_places, side="right")
-        sent = made_early & (last > at)
-        begun, ended = (np.bincount(where, sent * self.bytes, count) for where in (at, last))
-        by_weights = weights[order.made]
+        at, by_weights = homes[order.made], weights[order.made]
         gradients = np.zeros(count, np.int64)
         np.maximum.at(gradients, at[by_weights], self.bytes[by_weights])
         columns = (
@@ -185,7 +190,7 @@ class NodeTimes:
             read_bytes(weights[readers] & ~by_weights[values]),
             self._working_bytes(cuts),
             gradients,
-            np.cumsum(begun - ended).astype(np.int64),
+            sent_bytes(order, self.bytes, cuts, begins),
         )
         return tuple(Costs(*row) for row in zip(*(own.tolist() for own in columns), strict=True))
 

@@ -17,17 +17,21 @@ __all__ = ["cuts_of", "cuts_within", "stream_cuts"]
 
 
 def cuts_of(
-    devices: StageDevices, places: Sequence[int], evenness: Evenness = "chunks"
+    devices: StageDevices,
+    places: Sequence[int],
+    evenness: Evenness = "chunks",
+    begins: Sequence[int] = (),
 ) -> list[int]:
     """Return the places of the forward pass at which each chunk but the first begins.
 
     ``places`` has the stage of each chunk. Each chunk reads a parameter first, as each stage trains
-    one. There are no fewer such reads than chunks.
+    one. There are no fewer such reads than chunks. The places ``begins`` are among the cuts.
     """
-    begin = _Beginnings.cheap(devices.group_times[0])
+    begin = _Beginnings.cheap(devices.group_times[0], begins)
     rows = [begin.units_s(times, evenness) for times in devices.group_times]
     unit_s, lead_s = zip(*(rows[devices.groups[stage]] for stage in places), strict=True)
-    units = cut_evenly(unit_s, begin.passing_bytes, lead_s, needed=begin.needed)
+    given = np.searchsorted(begin.places, begins).tolist()
+    units = cut_evenly(unit_s, begin.passing_bytes, lead_s, needed=begin.needed, given=given)
     if evenness in BY_STAGES:
         units = _even_stages(devices, places, begin, units)
     return begin.places_of(units)
@@ -99,14 +103,16 @@ class _Beginnings:
     places: Ints
 
     @classmethod
-    def cheap(cls, whole: NodeTimes) -> _Beginnings:
+    def cheap(cls, whole: NodeTimes, given: Sequence[int] = ()) -> _Beginnings:
         """Return the beginnings where no more bytes pass than at some first read of a parameter.
 
-        Cuts where more pass are more even, but pipelines with these were slower as often as faster.
+        The places ``given`` are among them. Cuts where more pass are more even, but pipelines with
+        these were slower as often as faster.
         """
         passing, places = whole.passing_bytes, np.array(whole.order.beginnings)
         most = passing[list(whole.order.first_reads)].max(initial=0)
-        return cls(whole, places[(passing[places] <= most) | (places == 0)])
+        is_given = np.isin(places, [0, *given])
+        return cls(whole, places[(passing[places] <= most) | is_given])
 
     @property
     def needed(self) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -87,9 +87,19 @@ class StageDevices:
         point = self.points[group]
         return stage_link(point.tables.device, self.counts[group], point.mesh)
 
-    def costs(self, cuts: Sequence[int], places: Sequence[int]) -> list[Costs]:
-        """Return the costs of the chunks that ``cuts`` begin, each on its stage of ``places``."""
-        steps = [times.step(cuts) for times in self.group_times]
+    def send_s(self, size: int, stage: int, readers: Iterable[int]) -> float:
+        """Return the time in which bytes reach the slowest of some stages, 0 on the same stage."""
+        links = (self.link(stage, other) for other in readers if other != stage)
+        return max((link.send_s(size) for link in links), default=0.0)
+
+    def costs(
+        self, cuts: Sequence[int], places: Sequence[int], begins: Sequence[int] = ()
+    ) -> list[Costs]:
+        """Return the costs of the chunks that ``cuts`` begin, each on its stage of ``places``.
+
+        They are a chain, except at the places ``begins``.
+        """
+        steps = [times.step(cuts, begins) for times in self.group_times]
         return [steps[self.groups[place]][number] for number, place in enumerate(places)]
 
 

@@ -17,6 +17,9 @@ chunks, in these limits, and in whether gradients of weights are tasks of their 
   ZB-V2 is to ZB-V as ZB-H2 to ZB-H1: with twice the memory, unequal passes leave smaller bubbles.
 
 ZB-H2 and ZB-V2 also fill the memory of stages with micro-batches.
+
+If parallel branches have stages of their own, limits are those of a chain as long as the longest
+path: as many stages follow a stage in it as on the longest path from there.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from typing import Literal
 from tensoropt.compiler.stages.orders import Orders
 from tensoropt.compiler.stages.patterns import Moments, repeat
 from tensoropt.runtime.stages.execution import ChunkCost
+from tensoropt.runtime.stages.schedule import Reads, chain
 
 __all__ = ["BY_STAGES", "FAMILIES", "STREAM", "Evenness", "Family", "fitting", "generate"]
 
@@ -159,31 +163,68 @@ def generate(
     micro_batches: int,
     costs: Sequence[ChunkCost] | None = None,
     room_bytes: Sequence[float] | None = None,
+    flow: tuple[tuple[int, ...], Reads] | None = None,
 ) -> Orders:
     """Return the orders of a family for chunks with ``costs``, of one second each by default.
 
-    There are ``family.chunks`` chunks per stage. With ``room_bytes`` a stage keeps activations of
-    that size, instead of ``family.kept`` chunks. Each stage has room for one micro-batch.
-    ``O(n log n)`` in the tasks.
+    There are ``family.chunks`` chunks per stage, a chain, unless ``flow`` has the stage of each
+    chunk and the chunks that it reads from. With ``room_bytes`` a stage keeps activations of that
+    size, instead of ``family.kept`` chunks. Each stage has room for one micro-batch. ``O(n log n)``
+    in the tasks.
     """
     places = family.place(stages, family.chunks)
+    places, reads = flow or (places, chain(len(places)))
     if family.between is not None:
         return Orders.read(repeat(places, micro_batches, family.between))
     own = costs or [ChunkCost()] * len(places)
     by_stage = [(stage, stages, family.chunks) for stage in range(stages)]
+    counts = [1] * len(places)
+    if family.chunks == 1:
+        by_stage, counts = _depths(places, reads), _largest(places, own)
     if room_bytes is None:
         room = [float(family.kept(*each)) for each in by_stage]
-        sizes = [(1.0, 1.0)] * len(places)
+        sizes = [(float(count), float(count)) for count in counts]
     else:
         room = [*room_bytes]
         sizes = [(float(max(c.kept_bytes, c.weights_bytes)), float(c.weights_bytes)) for c in own]
     passes, lead = ([limit(*each) for each in by_stage] for limit in (family.passes, family.lead))
+    early, late = zip(*sizes, strict=True)
     return Orders.generate(
         places,
         micro_batches,
+        reads,
         own,
         (passes, lead, room),
-        sizes,
+        (counts, early, late),
         splits_weights=family.splits_weights,
         in_turns=family.in_turns,
     )
+
+
+def _depths(places: Sequence[int], reads: Reads) -> list[tuple[int, int, int]]:
+    """Return the place of each stage in a chain as long as the longest path, that length, and 1.
+
+    As many stages follow it there as on its longest path to an end.
+    """
+    follow = [1] * len(places)
+    for chunk in reversed(range(len(places))):
+        for source in reads[chunk]:
+            stages = follow[chunk] + (places[source] != places[chunk])
+            follow[source] = max(follow[source], stages)
+    most = [0] * (max(places) + 1)
+    for place, own in zip(places, follow, strict=True):
+        most[place] = max(most[place], own)
+    return [(max(most) - own, max(most), 1) for own in most]
+
+
+def _largest(places: Sequence[int], costs: Sequence[ChunkCost]) -> list[int]:
+    """Return 1 for the chunk of each stage that takes most time, which limits count, 0 for others.
+
+    A stage has others where branches fork or join.
+    """
+    times_s = [own.forward_s + own.backward_s + own.weights_s for own in costs]
+    largest = dict[int, int]()
+    for chunk, place in enumerate(places):
+        if place not in largest or times_s[chunk] > times_s[largest[place]]:
+            largest[place] = chunk
+    return [int(largest[place] == chunk) for chunk, place in enumerate(places)]

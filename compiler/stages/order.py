@@ -145,6 +145,15 @@ class Order:
         return found
 
     @cached_property
+    def forward_reads(self) -> tuple[Ints, Ints]:
+        """The place of the maker and of a reader of each value that the forward pass reads."""
+        values, readers = self.reads
+        inside = self.runs_forward[self.made[values]] & self.runs_forward[readers]
+        pairs = self.homes[self.made[values[inside]]], self.homes[readers[inside]]
+        is_later = pairs[0] < pairs[1]
+        return pairs[0][is_later], pairs[1][is_later]
+
+    @cached_property
     def runs_late(self) -> Flags:
         """True for each operation that does not run in the forward pass."""
         return np.array([isinstance(node, Op) for node in self.graph.nodes]) & ~self.runs_forward

@@ -9,7 +9,7 @@ import numpy as np
 
 from tensoropt.compiler.stages._schedules import Numbers, Step, generate, run
 from tensoropt.runtime.stages.execution import ChunkCost
-from tensoropt.runtime.stages.schedule import WORKS, Schedule, Task
+from tensoropt.runtime.stages.schedule import WORKS, Reads, Schedule, Task
 
 __all__ = ["Orders"]
 
@@ -25,6 +25,7 @@ class Orders:
     places: tuple[int, ...]
     micro_batches: int
     splits_weights: bool
+    reads: Reads
     _numbers: Numbers
 
     @classmethod
@@ -36,16 +37,18 @@ class Orders:
             [(works[task.work] * batches + task.micro_batch) * chunks + task.chunk for task in own]
             for own in schedule.orders
         ]
-        return cls(schedule.places, batches, schedule.splits_weights, Numbers(numbers))
+        split = schedule.splits_weights
+        return cls(schedule.places, batches, split, schedule.reads, Numbers(numbers))
 
     @classmethod
     def generate(
         cls,
         places: tuple[int, ...],
         micro_batches: int,
+        reads: Reads,
         costs: Sequence[ChunkCost],
         limits: tuple[Sequence[int], Sequence[int], Sequence[float]],
-        sizes: Sequence[tuple[float, float]],
+        sizes: tuple[Sequence[int], Sequence[float], Sequence[float]],
         *,
         splits_weights: bool,
         in_turns: bool,
@@ -54,13 +57,12 @@ class Orders:
 
         ``limits`` has a number per stage: the most chunks that have passed forward but not
         backward, the lead of forward passes in micro-batches, and the most activations. ``sizes``
-        has the activations of each chunk before and after its backward pass. ``O(n log n)`` in the
-        tasks.
+        has numbers per chunk: 1 if it counts in the first limit, else 0, and its activations before
+        and after its backward pass. ``O(n log n)`` in the tasks.
         """
-        step = _step(places, micro_batches, costs, splits_weights)
-        early, late = zip(*sizes, strict=True)
-        numbers = generate(step, in_turns, *limits, early, late)
-        return cls(places, micro_batches, splits_weights, numbers)
+        step = _step(places, micro_batches, reads, costs, splits_weights)
+        numbers = generate(step, in_turns, *limits, *sizes)
+        return cls(places, micro_batches, splits_weights, reads, numbers)
 
     @property
     def stages(self) -> int:
@@ -77,19 +79,24 @@ class Orders:
             for chunk in range(chunks)
         ]
         orders = (tuple(tasks[number] for number in own) for own in self._numbers.by_stage)
-        return Schedule(self.places, batches, tuple(orders))
+        return Schedule(self.places, batches, tuple(orders), self.reads)
 
     def run(self, costs: Sequence[ChunkCost]) -> tuple[list[float], list[int]]:
         """Return the end of the last task of each stage, and the most bytes while its tasks run.
 
         They are the times and the bytes of an ``Execution`` of the schedule. Linear in the tasks.
         """
-        step = _step(self.places, self.micro_batches, costs, self.splits_weights)
+        split = self.splits_weights
+        step = _step(self.places, self.micro_batches, self.reads, costs, split)
         return run(step, self._numbers)
 
 
 def _step(
-    places: Sequence[int], micro_batches: int, costs: Sequence[ChunkCost], splits_weights: bool
+    places: Sequence[int],
+    micro_batches: int,
+    reads: Reads,
+    costs: Sequence[ChunkCost],
+    splits_weights: bool,
 ) -> Step:
     times = [(own.forward_s, own.backward_s, own.weights_s, own.sent_s) for own in costs]
     sizes = [
@@ -97,4 +104,4 @@ def _step(
     ]
     stages = max(places) + 1
     arrays = np.array(times, np.float64), np.array(sizes, np.int64)
-    return Step(*arrays, places, stages, micro_batches, splits_weights)
+    return Step(*arrays, places, reads, stages, micro_batches, splits_weights)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from tensoropt.runtime.stages.schedule import Schedule, Task
+from tensoropt.runtime.stages.schedule import Schedule, Task, chain
 
 __all__ = ["Moments", "repeat"]
 
@@ -34,7 +34,7 @@ def repeat(places: tuple[int, ...], micro_batches: int, between: Moments) -> Sch
         found for turns in _TURNS if _fits(found := _passes(stages, between, turns), stages)
     )
     orders = tuple(_order(passes, stage, stages, micro_batches) for stage in range(stages))
-    return Schedule(places, micro_batches, orders)
+    return Schedule(places, micro_batches, orders, chain(len(places)))
 
 
 def _passes(stages: int, between: Moments, turns: Sequence[int]) -> list[list[int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +11,7 @@ import numpy as np
 
 from tensoropt.compiler.program.evaluate import ProgramCost
 from tensoropt.compiler.search.frontier.search import FrontierPoint
+from tensoropt.compiler.stages.branches import Branch, reads_of
 from tensoropt.compiler.stages.chunk_costs import Costs
 from tensoropt.compiler.stages.chunks import cuts_of, cuts_within
 from tensoropt.compiler.stages.devices import StageDevices
@@ -17,7 +19,7 @@ from tensoropt.compiler.stages.families import BY_STAGES, FAMILIES, STREAM, Even
 from tensoropt.compiler.stages.order import order_of
 from tensoropt.compiler.stages.orders import Orders
 from tensoropt.runtime.stages.execution import ChunkCost, Execution, execute
-from tensoropt.runtime.stages.schedule import Schedule
+from tensoropt.runtime.stages.schedule import Reads, Schedule, readers_of
 
 __all__ = ["Pipeline", "pipeline_of", "pipelines_of"]
 
@@ -30,8 +32,9 @@ class Pipeline:
     the chunks; ``time_s`` includes the work that a stage does once per step. In a stream of inputs
     ``time_s`` is of one input, and results follow each other in ``interval_s``; a training step
     ends before the next one begins. ``stage_bytes`` is the memory of each stage,
-    ``static_bytes_of`` the part that is static. ``sent_bytes`` pass from each chunk to the next,
-    for each micro-batch or input.
+    ``static_bytes_of`` the part that is static. ``sent_bytes`` pass from each chunk to one that
+    reads from it, for each micro-batch or input. Parallel ``branches`` begin at some of the cuts.
+    Where they fork and join, a stage has more chunks.
     """
 
     devices: StageDevices
@@ -44,6 +47,7 @@ class Pipeline:
     stage_bytes: Sequence[int]
     static_bytes_of: Sequence[int]
     sent_bytes: Sequence[int]
+    branches: Sequence[Branch] = ()
 
     @property
     def point(self) -> FrontierPoint:
@@ -126,25 +130,35 @@ class Pipeline:
 def pipelines_of(devices: StageDevices, families: Sequence[str]) -> list[Pipeline]:
     """Return the pipelines of each family, which fit the step, one for each of its cuts.
 
-    Those above the memory of a stage are followed by pipelines that fit it, if the family has any.
+    If each chunk is a stage, parallel branches of the program can have stages of their own. Those
+    above the memory of a stage are followed by pipelines that fit it, if the family has any.
     Linear in the operands of the program, ``O(n log n)`` in the tasks of all stages.
     """
-    known: dict[tuple[tuple[int, ...], Evenness], _Cut] = {}  # by the groups or stages of chunks
+    known: dict[_Key, _Cut] = {}
     found: list[Pipeline] = []
+    branches = devices.group_times[0].branches(devices.stages)
     for name in families:
-        places = FAMILIES[name].place(devices.stages, FAMILIES[name].chunks)
-        for evenness in FAMILIES[name].evenness if devices.stages > 1 else ("chunks",):
-            groups = tuple(devices.groups[place] for place in places)
-            key = (places if evenness in BY_STAGES else groups), evenness
+        family = FAMILIES[name]
+        places = family.place(devices.stages, family.chunks)
+        groups = tuple(devices.groups[place] for place in places)
+        given = [branches, []] if branches and family.chunks == 1 else [[]]
+        kinds = family.evenness if devices.stages > 1 else ("chunks",)
+        for own, evenness in itertools.product(given, kinds):
+            key = (places if evenness in BY_STAGES else groups), evenness, bool(own)
             if key not in known:
-                known[key] = _Cut.read(devices, places, cuts_of(devices, places, evenness))
+                cuts = cuts_of(devices, places, evenness, [branch.begin for branch in own])
+                known[key] = _Cut.read(devices, places, cuts, own)
             found.append(_pipeline(devices, name, known[key]))
-            if FAMILIES[name].fills and not found[-1].fits:
+            if family.fills and not found[-1].fits:
                 found += _filled(found[-1], known[key])
-        if FAMILIES[name].chunks == 1 and not found[-1].fits:
+        if family.chunks == 1 and not found[-1].fits:
             begin = cuts_within(devices, _in_flight(devices, name), found[-1].cuts)
             found += [] if begin is None else [pipeline_of(devices, name, begin)]
     return found
+
+
+_Key = tuple[tuple[int, ...], Evenness, bool]
+"""The groups or stages of chunks, the times that are even, and whether branches are cuts."""
 
 
 def _filled(pipeline: Pipeline, cut: _Cut) -> list[Pipeline]:
@@ -160,10 +174,15 @@ def _filled(pipeline: Pipeline, cut: _Cut) -> list[Pipeline]:
     return [_pipeline(devices, pipeline.family, cut, room)]
 
 
-def pipeline_of(devices: StageDevices, family: str, cuts: Sequence[int]) -> Pipeline:
-    """Return the pipeline of a family with chunks that begin at the places ``cuts``."""
+def pipeline_of(
+    devices: StageDevices, family: str, cuts: Sequence[int], branches: Sequence[Branch] = ()
+) -> Pipeline:
+    """Return the pipeline of a family with chunks that begin at the places ``cuts``.
+
+    Parallel ``branches`` begin at some of them.
+    """
     places = FAMILIES[family].place(devices.stages, FAMILIES[family].chunks)
-    return _pipeline(devices, family, _Cut.read(devices, places, cuts))
+    return _pipeline(devices, family, _Cut.read(devices, places, cuts, branches))
 
 
 def _in_flight(devices: StageDevices, name: str) -> list[int]:
@@ -176,24 +195,59 @@ def _in_flight(devices: StageDevices, name: str) -> list[int]:
 
 @dataclass(frozen=True)
 class _Cut:
-    """The places of the forward pass at which chunks begin, and the costs of these."""
+    """The places of the forward pass at which chunks begin, and the costs of these.
+
+    ``places`` has the stage of each chunk, and ``reads`` the chunks that it reads from.
+    """
 
     begin: Sequence[int]
+    places: tuple[int, ...]
     chunks: Sequence[Costs]
+    branches: Sequence[Branch]
+    reads: Reads
 
     @classmethod
-    def read(cls, devices: StageDevices, places: Sequence[int], begin: Sequence[int]) -> _Cut:
-        return cls(begin, devices.costs(begin, places))
+    def read(
+        cls,
+        devices: StageDevices,
+        places: Sequence[int],
+        begin: Sequence[int],
+        branches: Sequence[Branch],
+    ) -> _Cut:
+        """Return the cut at ``begin``, where each chunk has a stage of ``places``.
+
+        A chunk in which a branch forks or joins is two chunks of its stage, as other stages need
+        not wait for both.
+        """
+        order = devices.group_times[0].order
+        ends = {place for own in branches for place in (own.fork, own.join)}
+        cuts = sorted({*begin, *ends} - {0, len(order.forward)})
+        own = tuple(places[at] for at in np.searchsorted(begin, [0, *cuts], "right"))
+        begins = [branch.begin for branch in branches]
+        costs = devices.costs(cuts, own, begins)
+        return cls(cuts, own, costs, branches, reads_of(order, cuts, begins))
 
 
 def _pipeline(
     devices: StageDevices, name: str, cut: _Cut, room_bytes: Sequence[float] | None = None
 ) -> Pipeline:
-    family, chunks, stages = FAMILIES[name], cut.chunks, devices.stages
-    places = family.place(stages, family.chunks)
-    costs = [_cost(devices, chunks, number, places) for number in range(len(chunks))]
+    family, chunks, stages, places = FAMILIES[name], cut.chunks, devices.stages, cut.places
+    readers = readers_of(cut.reads)
+    costs = [
+        ChunkCost(
+            own.forward_s,
+            own.backward_s,
+            own.weights_s,
+            devices.send_s(own.sent_bytes, places[number], [places[r] for r in readers[number]]),
+            own.kept_bytes,
+            own.weights_bytes,
+            own.working_bytes,
+            own.gradient_bytes,
+        )
+        for number, own in enumerate(chunks)
+    ]
     micro_batches = devices.first.tables.graph.micro_batches
-    orders = generate(family, stages, micro_batches, costs, room_bytes)
+    orders = generate(family, stages, micro_batches, costs, room_bytes, (places, cut.reads))
     ends_s, peak_bytes = orders.run(costs)
     sizes, static, time_s = [0] * stages, [0] * stages, 0.0
     for stage in range(stages):
@@ -212,15 +266,5 @@ def _pipeline(
         sizes,
         static,
         [chunk.sent_bytes for chunk in chunks],
+        cut.branches,
     )
-
-
-def _cost(
-    devices: StageDevices, chunks: Sequence[Costs], number: int, places: Sequence[int]
-) -> ChunkCost:
-    own, sent_s = chunks[number], 0.0
-    if number + 1 < len(places) and places[number] != places[number + 1]:
-        sent_s = devices.link(places[number], places[number + 1]).send_s(own.sent_bytes)
-    times = own.forward_s, own.backward_s, own.weights_s, sent_s
-    sizes = own.kept_bytes, own.weights_bytes, own.working_bytes, own.gradient_bytes
-    return ChunkCost(*times, *sizes)

@@ -17,7 +17,7 @@ from tensoropt.dialects.elements import element_of, element_text
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
 from tensoropt.runtime.plan.graphs import GRADIENTS, UPDATE, work_graph
-from tensoropt.runtime.stages.execution import check_schedule
+from tensoropt.runtime.stages.execution import check_tasks
 from tensoropt.runtime.stages.schedule import Schedule, Work
 
 __all__ = ["Division", "body", "divide"]
@@ -57,7 +57,7 @@ def divide(module: ir.Module) -> Division:
     schedule = Schedule.parse(places, batches, keys.SCHEDULE.of(attributes))
     divider = _Divider(main, len(places))
     trains = divider.trains
-    check_schedule(schedule, trains=trains)
+    check_tasks(schedule, trains=trains)
     splits = schedule.splits_weights
     chunks = range(len(places))
     works: list[tuple[Work, int]] = [("F", chunk) for chunk in chunks]

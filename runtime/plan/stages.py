@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tensoropt.runtime.plan.entries import StagesEntry
 from tensoropt.runtime.plan.graphs import UPDATE, ChunkGraph, chunk_graph, graph_name
-from tensoropt.runtime.stages.execution import check_schedule
-from tensoropt.runtime.stages.schedule import Schedule
+from tensoropt.runtime.stages.execution import check_tasks, check_waits
+from tensoropt.runtime.stages.schedule import Reads, Schedule
 from tensoropt.runtime.support.errors import UserError
 
 __all__ = ["Passed", "Stages"]
@@ -57,7 +57,7 @@ class Stages:
         """
         places, count = entry["places"], len(entry["schedule"])
         schedule = Schedule.parse(places, micro_batches or 1, entry["schedule"])
-        check_schedule(schedule, trains=micro_batches is not None)
+        check_tasks(schedule, trains=micro_batches is not None)
         named = len(entry.get("devices", entry["schedule"]))
         if named != count:
             raise UserError(
@@ -82,6 +82,8 @@ class Stages:
             for name in (own.graph, *own.read_by):
                 if name not in stage_of:
                     raise UserError(f"stages: '{own.name}': expected a graph of them, got: {name}")
+        schedule = replace(schedule, reads=_reads(passed, schedule.chunks))
+        check_waits(schedule)
         graphs = [[n for n in stage_of if stage_of[n] == stage] for stage in range(count)]
         for stage, own_graphs in enumerate(graphs):
             if micro_batches is None:
@@ -109,6 +111,21 @@ def _stage(name: str, schedule: Schedule) -> int:
     if graph is None or graph.number >= known.get(graph.kind, schedule.chunks):
         raise UserError(f"stages: graphs: expected a graph of a chunk or a stage, got: {name}")
     return _place(graph, schedule)
+
+
+def _reads(passed: Sequence[Passed], chunks: int) -> Reads:
+    """Return the chunks that each chunk reads from.
+
+    Values pass forward, or back in the backward pass: of two chunks the later one reads.
+    """
+    found: list[set[int]] = [set() for _ in range(chunks)]
+    for own in passed:
+        made = chunk_graph(own.graph)
+        for read in map(chunk_graph, own.read_by):
+            if made and read and UPDATE not in (made.kind, read.kind):
+                first, last = sorted((made.number, read.number))
+                found[last] |= {first} - {last}
+    return tuple(tuple(sorted(own)) for own in found)
 
 
 def _place(graph: ChunkGraph, schedule: Schedule) -> int:

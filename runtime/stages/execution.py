@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tensoropt.runtime.stages.schedule import WORKS, Schedule, Task
 from tensoropt.runtime.support.errors import UserError
 
-__all__ = ["ChunkCost", "Execution", "check_schedule", "execute"]
+__all__ = ["ChunkCost", "Execution", "check_schedule", "check_tasks", "check_waits", "execute"]
 
 
 @dataclass(frozen=True)
@@ -17,10 +17,11 @@ class ChunkCost:
     """Cost of a chunk for one micro-batch on its stage.
 
     ``backward_s`` is the time of the gradients of its input, ``weights_s`` the time of the
-    gradients of its weights. ``sent_s`` is the time to send its output to the next chunk, and the
-    gradient back. ``kept_bytes`` stay from the forward pass to the backward pass, ``weights_bytes``
-    from there to the gradients of weights, if these are tasks of their own. A pass has
-    ``working_bytes`` more while it runs, a task of gradients of weights ``gradient_bytes``.
+    gradients of its weights. ``sent_s`` is the time to send its output to a chunk that reads it,
+    and the gradient back. ``kept_bytes`` stay from the forward pass to the backward pass,
+    ``weights_bytes`` from there to the gradients of weights, if these are tasks of their own. A
+    pass has ``working_bytes`` more while it runs, a task of gradients of weights
+    ``gradient_bytes``.
     """
 
     forward_s: float = 1.0
@@ -72,6 +73,17 @@ def check_schedule(schedule: Schedule, *, trains: bool) -> None:
     of tasks can stop a stage. Linear in the tasks. Raises :class:`UserError` with the stage and the
     task.
     """
+    check_tasks(schedule, trains=trains)
+    check_waits(schedule)
+
+
+def check_waits(schedule: Schedule) -> None:
+    """Check that no stage waits forever, as :func:`check_schedule` does."""
+    execute(schedule, [ChunkCost()] * schedule.chunks)
+
+
+def check_tasks(schedule: Schedule, *, trains: bool) -> None:
+    """Check that every stage has each of its tasks once, as :func:`check_schedule` does."""
     if {*schedule.places} != {*range(schedule.stages)}:
         listed = ", ".join(map(str, schedule.places))
         raise UserError(
@@ -93,7 +105,6 @@ def check_schedule(schedule: Schedule, *, trains: bool) -> None:
                 f"schedule: stage {stage}: expected all tasks of its chunks, got: no {min(wanted)}"
             )
         _check_order(stage, order)
-    execute(schedule, [ChunkCost()] * schedule.chunks)
 
 
 def _check_order(stage: int, order: Sequence[Task]) -> None:
@@ -120,39 +131,38 @@ def _tasks_of(schedule: Schedule, stage: int, trains: bool) -> Iterator[Task]:
 def execute(schedule: Schedule, costs: Sequence[ChunkCost]) -> Execution:
     """Return the execution of a schedule by stages that run their tasks in order, one at a time.
 
-    A task starts when its stage is free and its input has arrived. Linear in the tasks. Raises
-    :class:`UserError` if stages wait for each other forever.
+    A task starts when its stage is free and its inputs have arrived. Linear in the tasks and in
+    their inputs. Raises :class:`UserError` if stages wait for each other forever.
     """
-    split, last = schedule.splits_weights, schedule.chunks - 1
+    split = schedule.splits_weights
     done: dict[Task, float] = {}
     starts: list[list[float]] = [[] for _ in schedule.orders]
     ends: list[list[float]] = [[] for _ in schedule.orders]
-    waiting: dict[Task, int] = {}
+    waiting: dict[Task, list[int]] = {}
     ready = deque(range(schedule.stages))
     while ready:
         stage = ready.popleft()
         order, own = schedule.orders[stage], ends[stage]
         while len(own) < len(order):
             task = order[len(own)]
-            source = _source(task, last)
-            if source is not None and source not in done:
-                waiting[source] = stage
+            start_s, missing = own[-1] if own else 0.0, None
+            for source in _sources(task, schedule):
+                if source not in done:
+                    missing = source
+                    break
+                start_s = max(start_s, done[source] + _sent_s(source, task, costs))
+            if missing is not None:
+                waiting.setdefault(missing, []).append(stage)
                 break
-            arrival_s = 0.0 if source is None else done[source] + _sent_s(source, task, costs)
-            start_s = max(own[-1] if own else 0.0, arrival_s)
             end_s = start_s + costs[task.chunk].time_s(task, splits_weights=split)
             starts[stage].append(start_s)
             own.append(end_s)
             done[task] = end_s
-            if task in waiting:
-                other = waiting.pop(task)
-                if other != stage:
-                    ready.append(other)
+            ready.extend(waiting.pop(task, ()))
     if waiting:
         # A stage that waits for itself has the wrong order; others only follow from it.
-        source, stage = min(
-            waiting.items(), key=lambda own: schedule.places[own[0].chunk] != own[1]
-        )
+        pairs = [(task, stage) for task, stages in waiting.items() for stage in stages]
+        source, stage = min(pairs, key=lambda own: schedule.places[own[0].chunk] != own[1])
         task = schedule.orders[stage][len(ends[stage])]
         raise UserError(
             f"schedule: stage {stage} waits forever: expected {source} on stage "
@@ -162,14 +172,15 @@ def execute(schedule: Schedule, costs: Sequence[ChunkCost]) -> Execution:
     return Execution(tuple(map(tuple, starts)), tuple(map(tuple, ends)), kept, peaks)
 
 
-def _source(task: Task, last: int) -> Task | None:
-    """Return the task with the result that ``task`` reads, ``None`` for the input of the model."""
+def _sources(task: Task, schedule: Schedule) -> list[Task]:
+    """Return the tasks with the results that ``task`` reads, none for inputs of the model."""
     work, micro_batch, chunk = task
     if work == "W":
-        return Task("B", micro_batch, chunk)
+        return [Task("B", micro_batch, chunk)]
     if work == "F":
-        return Task("F", micro_batch, chunk - 1) if chunk else None
-    return Task("B", micro_batch, chunk + 1) if chunk < last else Task("F", micro_batch, chunk)
+        return [Task("F", micro_batch, own) for own in schedule.reads[chunk]]
+    readers = schedule.readers[chunk]
+    return [Task("B", micro_batch, own) for own in readers] or [Task("F", micro_batch, chunk)]
 
 
 def _sent_s(source: Task, task: Task, costs: Sequence[ChunkCost]) -> float:

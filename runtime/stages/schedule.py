@@ -1,10 +1,11 @@
 """Schedules of pipelines: which task a stage runs when, as data.
 
 The layers of a model are cut into *chunks*. A *stage* is a group of devices with one or more
-chunks; a batch passes through the chunks in order, as several micro-batches. A schedule lists the
-tasks of each stage in their order: forward passes, backward passes, and gradients of weights where
-these are tasks of their own. In inference there are forward passes alone, of one input, which the
-stages repeat for each input.
+chunks; a batch passes through the chunks as several micro-batches. A chunk reads from the one
+before it, or, after parallel branches, from several. A schedule lists the tasks of each stage in
+their order: forward passes, backward passes, and gradients of weights where these are tasks of
+their own. In inference there are forward passes alone, of one input, which the stages repeat for
+each input.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Literal, NamedTuple, get_args
 
 from tensoropt.runtime.support.errors import UserError
 
-__all__ = ["WORKS", "WORK_NAMES", "Schedule", "Task", "Work"]
+__all__ = ["WORKS", "WORK_NAMES", "Reads", "Schedule", "Task", "Work", "chain", "readers_of"]
 
 Work = Literal["F", "B", "W"]
 """A forward pass, a backward pass, or the gradients of weights that a backward pass left out."""
@@ -25,6 +26,9 @@ Work = Literal["F", "B", "W"]
 WORKS: tuple[Work, ...] = get_args(Work)
 
 WORK_NAMES: Mapping[Work, str] = {"F": "forward", "B": "backward", "W": "gradients of weights"}
+
+Reads = tuple[tuple[int, ...], ...]
+"""The chunks that each chunk reads from, all of them earlier ones."""
 
 _TASK = re.compile(r"([FBW])(0|[1-9][0-9]{0,8})(?:\.(0|[1-9][0-9]{0,8}))?")
 
@@ -49,17 +53,38 @@ class Task(NamedTuple):
         return Task(work, int(match[2]), int(match[3] or 0))
 
 
+def chain(chunks: int) -> Reads:
+    """Return the chunks that each chunk reads from if each follows the one before."""
+    return tuple((chunk - 1,) if chunk else () for chunk in range(chunks))
+
+
+def readers_of(reads: Reads) -> Reads:
+    """Return the chunks that read from each chunk."""
+    found: list[list[int]] = [[] for _ in reads]
+    for chunk, sources in enumerate(reads):
+        for source in sources:
+            found[source].append(chunk)
+    return tuple(map(tuple, found))
+
+
 @dataclass(frozen=True)
 class Schedule:
     """The order of tasks on every stage.
 
     ``places`` has the stage of each chunk, ``orders`` the tasks of each stage. A backward pass
-    computes the gradients of weights too, unless the schedule has tasks for them.
+    computes the gradients of weights too, unless the schedule has tasks for them. A chunk sends
+    gradients to the chunks that it ``reads`` from.
     """
 
     places: tuple[int, ...]
     micro_batches: int
     orders: tuple[tuple[Task, ...], ...]
+    reads: Reads
+
+    @cached_property
+    def readers(self) -> Reads:
+        """The chunks that read from each chunk."""
+        return readers_of(self.reads)
 
     @property
     def stages(self) -> int:
@@ -73,7 +98,7 @@ class Schedule:
     def of_stream(stages: int, inputs: int = 1) -> Schedule:
         """Return the schedule of inference: each input passes through the stages, in order."""
         orders = (tuple(Task("F", n, stage) for n in range(inputs)) for stage in range(stages))
-        return Schedule(tuple(range(stages)), inputs, tuple(orders))
+        return Schedule(tuple(range(stages)), inputs, tuple(orders), chain(stages))
 
     @cached_property
     def splits_weights(self) -> bool:
@@ -81,10 +106,18 @@ class Schedule:
         return any(task.work == "W" for order in self.orders for task in order)
 
     @staticmethod
-    def parse(places: Sequence[int], micro_batches: int, orders: Sequence[str]) -> Schedule:
-        """Return the schedule with tasks written as text, separated by spaces."""
+    def parse(
+        places: Sequence[int],
+        micro_batches: int,
+        orders: Sequence[str],
+        reads: Reads | None = None,
+    ) -> Schedule:
+        """Return the schedule with tasks written as text, separated by spaces.
+
+        Chunks are a chain, unless ``reads`` says otherwise.
+        """
         tasks = tuple(tuple(map(Task.parse, text.split())) for text in orders)
-        return Schedule(tuple(places), micro_batches, tasks)
+        return Schedule(tuple(places), micro_batches, tasks, reads or chain(len(places)))
 
     @property
     def texts(self) -> list[str]:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from graphs.towers import Towers
 from graphs.trained import LOSS, TRAINED
 from launched import BURNT_S, LIMIT_S, processor_s, rank_processes
 from onnx import TensorProto, helper, numpy_helper
@@ -33,6 +34,7 @@ from tensoropt.compiler.stages.pipeline import pipeline_of
 from tensoropt.runtime.cli.run import main
 from tensoropt.runtime.inspection.validation import validate
 from tensoropt.runtime.plan.plan import Plan
+from tensoropt.runtime.stages.schedule import chain
 from tensoropt.runtime.support.errors import UserError
 
 STEPS, RATE, TOLERANCE, MICRO_BATCHES = 8, 0.005, 1e-4, 4
@@ -152,6 +154,40 @@ def test_every_loss_is_that_of_one_device(
 @pytest.mark.parametrize(("devices", "stages"), [("h100:1,v100:2", 3), ("v100:2,h100:2", 2)])
 def test_unlike_devices(case: Callable[[str], Case], devices: str, stages: int) -> None:
     check(case("mlp"), devices, stages, "1f1b")
+
+
+TOWERS = {"width": 32, "heads": 4, "sequence": 8, "classes": 16, "batch": 8, "dtype": "float32"}
+
+
+@pytest.mark.parametrize(
+    ("devices", "stages", "schedule", "layers"),
+    [
+        (2, 2, "1f1b", {"layers": (2, 2)}),
+        (4, 4, "zb-h1", {"layers": (3, 2), "trunk": 2, "end": 2}),
+        (4, 2, "gpipe", {"layers": (3, 3)}),
+    ],
+)
+def test_branches_side_by_side(
+    tmp_path: Path, devices: int, stages: int, schedule: str, layers: dict[str, Any]
+) -> None:
+    path = Towers(**TOWERS, **layers).build("towers").save(tmp_path, seed=0)
+    labels = np.random.default_rng(2).integers(0, 16, (32, 8))
+    np.savez(tmp_path / "data.npz", **{**draw(path, 32), "labels": labels})
+    own = Case(tmp_path, path, tmp_path / "data.npz", {})
+    train = to.Training(LOSS, "adamw", micro_batches=MICRO_BATCHES, recompute="none")
+    found = to.load(path).frontier(
+        devices, train=train, epsilon=1.0, stages=stages, schedule=schedule
+    )
+    plan = tmp_path / "plan"
+    point = next(p for p in found if p.found.pipeline.branches)  # type: ignore[attr-defined]
+    point.compile(plan)
+    assert validate(plan) == []
+    read = Plan.load(plan).staged
+    assert read is not None
+    pairs = zip(read.schedule.reads, point.found.pipeline.schedule.reads, strict=True)  # type: ignore[attr-defined]
+    assert all({*own} <= {*planned} for own, planned in pairs)
+    assert read.schedule.reads != chain(read.schedule.chunks)
+    assert difference(own.run(plan, 50), own.wanted(50)) < TOLERANCE
 
 
 def test_the_fullest_stage_is_a_stage(case: Callable[[str], Case], tmp_path: Path) -> None:

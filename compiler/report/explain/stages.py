@@ -46,12 +46,13 @@ def staged_step(point: Point) -> StagedStep | None:
 def _row(pipeline: Pipeline, stage: int) -> StageRow:
     places, execution = pipeline.schedule.places, pipeline.execution
     own = tuple(chunk for chunk, place in enumerate(places) if place == stage)
-    # The values that pass a cut go forward, and in training their gradients back.
+    # Values go forward to the chunks that read them, and in training their gradients back.
     ends = [
-        (cut, {places[cut], places[cut + 1]} - {stage})
-        for cut in range(len(places) - 1)
-        if stage in places[cut : cut + 2] and places[cut] != places[cut + 1]
-        if places[cut] == stage or not pipeline.is_stream
+        (source, {places[source], places[reader]} - {stage})
+        for reader, sources in enumerate(pipeline.schedule.reads)
+        for source in sources
+        if stage in (places[source], places[reader]) and places[source] != places[reader]
+        if places[source] == stage or not pipeline.is_stream
     ]
     busy_s = execution.time_s - execution.idle_s(stage)
     whole_s = pipeline.interval_s if pipeline.is_stream else execution.time_s
@@ -62,7 +63,7 @@ def _row(pipeline: Pipeline, stage: int) -> StageRow:
         pipeline.stage_bytes[stage],
         pipeline.static_bytes_of[stage],
         pipeline.sent_bytes[stage] if pipeline.is_stream else execution.kept_bytes[stage],
-        sum(pipeline.sent_bytes[cut] for cut, _ in ends),
+        sum(pipeline.sent_bytes[source] for source, _ in ends),
         tuple(sorted({other for _, others in ends for other in others})),
         pipeline.devices.devices[stage].name if pipeline.devices.are_unlike else None,
     )

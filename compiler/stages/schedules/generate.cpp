@@ -22,7 +22,6 @@ struct Ready {
 using Queue = std::priority_queue<Ready, std::vector<Ready>, std::greater<>>;
 
 struct Stage {
-  std::int32_t last_chunk = 0;
   std::int64_t passes = 0;
   double kept = 0, free_s = 0;
   Queue forward, backward;
@@ -45,11 +44,17 @@ struct Event {
 class Generator {
  public:
   Generator(const Step& step, const Rules& rules)
-      : step_(step), rules_(rules), codes_(step.codes()), last_(codes_.chunks - 1),
-        stages_(step.stages), orders_(step.stages) {
-    for (std::int32_t chunk = 0; chunk <= last_; ++chunk) {
+      : step_(step), rules_(rules), codes_(step.codes()), stages_(step.stages),
+        orders_(step.stages) {
+    for (std::int32_t work = kForward; work <= kBackward; ++work)
+      for (std::int32_t m = 0; m < step.micro_batches; ++m)
+        for (const auto& own : work == kForward ? step.reads : step.readers)
+          missing_.push_back(std::int32_t(own.size()));
+    std::vector<double> needed(step.stages);
+    for (std::int32_t chunk = codes_.chunks - 1; chunk >= 0; --chunk)
+      needed_[chunk] = needed[step.places[chunk]] += rules.early[chunk];
+    for (std::int32_t chunk = 0; chunk < codes_.chunks; ++chunk) {
       Stage& stage = stages_[step.places[chunk]];
-      stage.last_chunk = chunk;
       for (std::int32_t m = 0; rules.in_turns && m < step.micro_batches; ++m)
         stage.turns.push_back({kForward, m, chunk});
     }
@@ -59,7 +64,9 @@ class Generator {
   }
 
   Orders run() {
-    for (std::int32_t m = 0; m < step_.micro_batches; ++m) arrive(0, {kForward, m, 0});
+    for (std::int32_t m = 0; m < step_.micro_batches; ++m)
+      for (std::int32_t chunk = 0; chunk < codes_.chunks; ++chunk)
+        if (step_.reads[chunk].empty()) arrive(0, {kForward, m, chunk});
     std::vector<std::int32_t> woken;
     while (!events_.empty()) {
       const double now_s = events_.top().time_s;
@@ -91,6 +98,14 @@ class Generator {
     events_.push({time_s, count_++, step_.places[task.chunk], true, task});
   }
 
+  // Sends a result; a task has arrived with the last of its inputs, which ends last.
+  void send(double end_s, const Task& task, std::int32_t other) {
+    const Task reader{task.work, task.micro_batch, other};
+    double& latest_s = latest_s_[codes_.of(reader)];
+    latest_s = std::max(latest_s, end_s + step_.chunks[std::min(task.chunk, other)].sent_s);
+    if (--missing_[codes_.of(reader)] == 0) arrive(latest_s, reader);
+  }
+
   // Starts the next task of a stage that is free.
   void start(std::int32_t number, double now_s) {
     Stage& stage = stages_[number];
@@ -102,15 +117,15 @@ class Generator {
     const auto [work, m, chunk] = task;
     const double early = rules_.early[chunk], late = rules_.late[chunk];
     if (work == kForward) {
-      ++stage.passes;
+      stage.passes += rules_.counts[chunk];
       stage.kept += early;
-      if (chunk < last_) arrive(end_s + step_.chunks[chunk].sent_s, {kForward, m, chunk + 1});
-      else arrive(end_s, {kBackward, m, chunk});
+      for (const std::int32_t reader : step_.readers[chunk]) send(end_s, task, reader);
+      if (step_.readers[chunk].empty()) arrive(end_s, {kBackward, m, chunk});
     } else if (work == kBackward) {
-      --stage.passes;
+      stage.passes -= rules_.counts[chunk];
       stage.kept -= step_.splits_weights ? early - late : early;
       if (step_.splits_weights) stage.weights.push_back({kWeights, m, chunk});
-      if (chunk) arrive(end_s + step_.chunks[chunk - 1].sent_s, {kBackward, m, chunk - 1});
+      for (const std::int32_t source : step_.reads[chunk]) send(end_s, task, source);
     } else {
       stage.kept -= late;
     }
@@ -143,26 +158,27 @@ class Generator {
     return lead < rules_.lead[number];
   }
 
-  // Returns whether a forward pass has arrived and no limit forbids it. A pass through an earlier
-  // chunk leaves room for a pass through the last one, without which no backward pass would come.
+  // Returns whether a forward pass has arrived and no limit forbids it. A pass leaves room for
+  // passes through the later chunks of its stage, without which no backward pass would come.
   bool can_pass(std::int32_t number) const {
     const Stage& stage = stages_[number];
-    if (stage.forward.empty() || stage.passes >= rules_.passes[number]) return false;
+    if (stage.forward.empty()) return false;
     const Task& task = stage.forward.top().task;
+    if (stage.passes + rules_.counts[task.chunk] > rules_.passes[number]) return false;
     if (!stage.turns.empty() && codes_.of(task) != codes_.of(stage.turns.back())) return false;
-    const double own = rules_.early[task.chunk], last = rules_.early[stage.last_chunk];
-    const double needed = task.chunk == stage.last_chunk ? own : own + last;
-    return stage.kept + needed <= rules_.room[number];
+    return stage.kept + needed_[task.chunk] <= rules_.room[number];
   }
 
   const Step& step_;
   const Rules& rules_;
   const Codes codes_;
-  const std::int32_t last_;
   std::vector<Stage> stages_;
   Orders orders_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::int64_t count_ = 0;
+  std::vector<double> needed_ = std::vector<double>(codes_.chunks);  // room, by chunk
+  std::vector<std::int32_t> missing_;  // inputs of each pass that have not been sent
+  std::vector<double> latest_s_ = std::vector<double>(codes_.count());  // their latest arrival
 };
 
 }  // namespace

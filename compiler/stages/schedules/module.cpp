@@ -22,8 +22,11 @@ struct Numbers {
 };
 
 Step step_of(const Times& times, const Sizes& sizes, const std::vector<std::int32_t>& places,
-             std::int32_t stages, std::int32_t micro_batches, bool splits_weights) {
-  Step step{{}, places, stages, micro_batches, splits_weights};
+             const Lists& reads, std::int32_t stages, std::int32_t micro_batches,
+             bool splits_weights) {
+  Step step{{}, places, reads, Lists(reads.size()), stages, micro_batches, splits_weights};
+  for (std::size_t chunk = 0; chunk < reads.size(); ++chunk)
+    for (const std::int32_t source : reads[chunk]) step.readers[source].push_back(chunk);
   for (std::size_t i = 0; i < places.size(); ++i) {
     const double* time = times.data() + 4 * i;
     const std::int64_t* size = sizes.data() + 4 * i;
@@ -41,11 +44,13 @@ NB_MODULE(_schedules, m) {
   nb::class_<Step>(m, "Step").def(
       "__init__",
       [](Step* self, const Times& times, const Sizes& sizes,
-         const std::vector<std::int32_t>& places, std::int32_t stages, std::int32_t micro_batches,
-         bool splits_weights) {
-        new (self) Step(step_of(times, sizes, places, stages, micro_batches, splits_weights));
+         const std::vector<std::int32_t>& places, const Lists& reads, std::int32_t stages,
+         std::int32_t micro_batches, bool splits_weights) {
+        new (self)
+            Step(step_of(times, sizes, places, reads, stages, micro_batches, splits_weights));
       },
-      "times_s"_a, "sizes"_a, "places"_a, "stages"_a, "micro_batches"_a, "splits_weights"_a);
+      "times_s"_a, "sizes"_a, "places"_a, "reads"_a, "stages"_a, "micro_batches"_a,
+      "splits_weights"_a);
   nb::class_<Numbers>(m, "Numbers")
       .def(
           "__init__", [](Numbers* self, const Orders& by_stage) { new (self) Numbers{by_stage}; },
@@ -55,10 +60,11 @@ NB_MODULE(_schedules, m) {
       "generate",
       [](const Step& step, bool in_turns, const std::vector<std::int64_t>& passes,
          const std::vector<std::int64_t>& lead, const std::vector<double>& room,
-         const std::vector<double>& early, const std::vector<double>& late) {
-        return Numbers{generate(step, {in_turns, passes, lead, room, early, late})};
+         const std::vector<std::int64_t>& counts, const std::vector<double>& early,
+         const std::vector<double>& late) {
+        return Numbers{generate(step, {in_turns, passes, lead, room, counts, early, late})};
       },
-      "step"_a, "in_turns"_a, "passes"_a, "lead"_a, "room"_a, "early"_a, "late"_a);
+      "step"_a, "in_turns"_a, "passes"_a, "lead"_a, "room"_a, "counts"_a, "early"_a, "late"_a);
   m.def(
       "run",
       [](const Step& step, const Numbers& numbers) {

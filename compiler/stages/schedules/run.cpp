@@ -7,14 +7,16 @@ namespace tensoropt::stages {
 namespace {
 
 constexpr double kNever = -1;
+constexpr std::int32_t kNone = -1;
 
 class Execution {
  public:
   Execution(const Step& step, const Orders& orders)
       : step_(step), orders_(orders), codes_(step.codes()), done_(codes_.count(), kNever),
-        waiting_(codes_.count(), -1), next_(step.stages), end_s_(step.stages) {}
+        waiting_(codes_.count(), kNone), next_waiting_(step.stages, kNone), next_(step.stages),
+        end_s_(step.stages) {}
 
-  // A task starts when its stage is free and its input has arrived.
+  // A task starts when its stage is free and its inputs have arrived.
   std::vector<double> end_s() {
     std::vector<std::int32_t> ready;
     for (std::int32_t stage = step_.stages - 1; stage >= 0; --stage) ready.push_back(stage);
@@ -24,18 +26,15 @@ class Execution {
       const auto& order = orders_[stage];
       for (std::size_t& at = next_[stage]; at < order.size(); ++at) {
         const Task task = codes_.task(order[at]);
-        double start_s = end_s_[stage];
-        if (Task source{}; reads(task, source)) {
-          const std::int32_t code = codes_.of(source);
-          if (done_[code] == kNever) {
-            waiting_[code] = stage;
-            break;
-          }
-          start_s = std::max(start_s, done_[code] + sent_s(source, task));
+        const std::int32_t missing = arrive(task, end_s_[stage]);
+        if (missing != kNone) {
+          next_waiting_[stage] = waiting_[missing];
+          waiting_[missing] = stage;
+          break;
         }
-        end_s_[stage] = done_[order[at]] = start_s + step_.time_s(task);
-        const std::int32_t other = waiting_[order[at]];
-        if (other >= 0 && other != stage) ready.push_back(other);
+        done_[order[at]] = end_s_[stage] += step_.time_s(task);
+        for (std::int32_t other = waiting_[order[at]]; other != kNone; other = next_waiting_[other])
+          ready.push_back(other);
       }
     }
     for (std::int32_t stage = 0; stage < step_.stages; ++stage)
@@ -61,26 +60,33 @@ class Execution {
   }
 
  private:
-  // Returns whether a task reads the result of another, its source.
-  bool reads(const Task& task, Task& source) const {
+  // Moves `start_s` to the arrival of all that a task reads; returns the code of a task that has
+  // not run, kNone if there is none.
+  std::int32_t arrive(const Task& task, double& start_s) const {
     const auto [work, m, chunk] = task;
-    if (work == kWeights) source = {kBackward, m, chunk};
-    else if (work == kForward) source = {kForward, m, chunk - 1};
-    else if (chunk + 1 < codes_.chunks) source = {kBackward, m, chunk + 1};
-    else source = {kForward, m, chunk};
-    return work != kForward || chunk > 0;
-  }
-
-  double sent_s(const Task& source, const Task& task) const {
-    if (source.chunk == task.chunk) return 0;
-    return step_.chunks[std::min(source.chunk, task.chunk)].sent_s;
+    const auto& others = work == kForward ? step_.reads[chunk] : step_.readers[chunk];
+    double latest_s = start_s;
+    if (work == kWeights || (work == kBackward && others.empty())) {
+      const std::int32_t code = codes_.of({work == kWeights ? kBackward : kForward, m, chunk});
+      if (done_[code] == kNever) return code;
+      latest_s = std::max(latest_s, done_[code]);
+    } else {
+      for (const std::int32_t other : others) {
+        const std::int32_t code = codes_.of({work, m, other});
+        if (done_[code] == kNever) return code;
+        latest_s = std::max(latest_s, done_[code] + step_.chunks[std::min(chunk, other)].sent_s);
+      }
+    }
+    start_s = latest_s;
+    return kNone;
   }
 
   const Step& step_;
   const Orders& orders_;
   const Codes codes_;
   std::vector<double> done_;           // the end of each task
-  std::vector<std::int32_t> waiting_;  // the stage that waits for each task
+  std::vector<std::int32_t> waiting_;  // the last stage that waits for each task
+  std::vector<std::int32_t> next_waiting_;  // the stage that waits for the same, by stage
   std::vector<std::size_t> next_;
   std::vector<double> end_s_;
 };

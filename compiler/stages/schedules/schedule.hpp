@@ -30,7 +30,7 @@ struct Codes {
 };
 
 // `ChunkCost` of runtime/stages/execution.py. The time of each kind of task, the time to send a
-// result to the next chunk, and bytes: kept from the forward to the backward pass, from there to
+// result to a chunk that reads it, and bytes: kept from the forward to the backward pass, from there to
 // the gradients of weights, of a pass while it runs, and of the gradients.
 struct Chunk {
   std::array<double, 3> time_s;
@@ -38,10 +38,13 @@ struct Chunk {
   std::int64_t kept, weights, working, gradient;
 };
 
-// The chunks of a step and the stage of each.
+using Lists = std::vector<std::vector<std::int32_t>>;
+
+// The chunks of a step, the stage of each, the chunks that it reads from and those that read it.
 struct Step {
   std::vector<Chunk> chunks;
   std::vector<std::int32_t> places;
+  Lists reads, readers;
   std::int32_t stages, micro_batches;
   bool splits_weights;
 
@@ -52,15 +55,17 @@ struct Step {
   }
 };
 
-using Orders = std::vector<std::vector<std::int32_t>>;  // by stage, of codes
+using Orders = Lists;  // by stage, of codes
 
 // The rules of a family (`Family` of families.py). Per stage: the most chunks that have passed
 // forward but not backward, the lead of forward passes, and the room for activations. Per chunk:
-// the size of its activations before and after its backward pass.
+// 1 if it counts as such, and the size of its activations before and after its backward pass.
 struct Rules {
   bool in_turns;
   std::vector<std::int64_t> passes, lead;
-  std::vector<double> room, early, late;
+  std::vector<double> room;
+  std::vector<std::int64_t> counts;
+  std::vector<double> early, late;
 };
 
 // Returns the orders that stages choose which start a task whenever one is ready.
