@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -41,7 +42,7 @@ class Bound:
     graph: Graph
 
     @cached_property
-    def begins(self) -> list[int]:
+    def _begins(self) -> list[int]:
         """The places at which parallel branches begin in some pipeline."""
         return sorted({branch.begin for own in self.pipelines for branch in own.branches})
 
@@ -90,17 +91,17 @@ class Bound:
         # On a mesh of one device operations have no other times.
         v_s = self.one_stage_s if all(mesh.size == 1 for mesh in request.meshes) else work_s
         bounds_s = []
-        for (chunks, is_v, splits_weights), (early, late) in self._uneven(all_s).items():
-            sizes = stages, batches, chunks, early
+        for kind, (early, late) in self._uneven(all_s).items():
+            sizes = stages, batches, kind.chunks, early
             forward_s, passes_s, own_s = None, None, sent_s
-            if self.begins and chunks == 1:
+            if kind.has_branches:
                 order, own_s = order_of(self.graph), 0.0
-                forward_s, passes_s = (begin_s(order, own, self.begins) for own in place_s)
+                forward_s, passes_s = (begin_s(order, own, self._begins) for own in place_s)
             bound_s = least_time_s(self.one_stage_s, place_s, *sizes, own_s, forward_s)
-            if not splits_weights:
+            if not kind.splits_weights:
                 both = least_time_s(work_s, (all_s, all_s), *sizes, 2 * own_s, passes_s)
                 bound_s = max(bound_s, both)
-            if is_v:
+            if kind.is_v and not kind.has_branches:
                 by_v = least_v_s(v_s, place_s, stages, batches, (early, late), sent_s)
                 bound_s = max(bound_s, by_v)
             bounds_s.append(bound_s)
@@ -113,17 +114,31 @@ class Bound:
         """
         found: dict[_Kind, tuple[float, float]] = {}
         for own in self.pipelines:
-            family = FAMILIES[own.family]
-            kind = family.chunks, own.orders.places[-1] < own.stages - 1, family.splits_weights
+            kind = _Kind.of_pipeline(own)
             most = found.setdefault(kind, (UNEVEN, UNEVEN))
-            if family.chunks > 1:
+            if kind.has_branches:
+                found[kind] = math.inf, math.inf
+            elif kind.chunks > 1:
                 early, late = uneven_chunks(place_s, own.cuts, own.stages)
                 found[kind] = max(early, most[0]), max(late, most[1])
         return found
 
 
-_Kind = tuple[int, bool, bool]
-"""Chunks per stage, whether they go along the stages and back, and whether weights have tasks."""
+class _Kind(NamedTuple):
+    """Pipelines with a bound in common, by the chunks per stage.
+
+    They go along the stages and back in a V.
+    """
+
+    chunks: int
+    is_v: bool
+    splits_weights: bool
+    has_branches: bool
+
+    @classmethod
+    def of_pipeline(cls, own: Pipeline) -> _Kind:
+        family, is_v = FAMILIES[own.family], own.orders.places[-1] < own.stages - 1
+        return cls(family.chunks, is_v, family.splits_weights, bool(own.branches))
 
 
 @dataclass(frozen=True)

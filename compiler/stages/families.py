@@ -24,6 +24,7 @@ path: as many stages follow a stage in it as on the longest path from there.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -94,6 +95,14 @@ class Family:
     between: Moments | None = None
     fills: bool = False
     evenness: Sequence[Evenness] = ("chunks",)
+
+    @property
+    def takes_branches(self) -> bool:
+        """True if parallel branches of a program can be chunks side by side.
+
+        A pattern and passes in turns are for chunks that follow each other.
+        """
+        return self.between is None and not self.in_turns
 
     def with_chunks(self, chunks: int) -> Family:
         """Return the family with another number of chunks per stage."""
@@ -178,9 +187,9 @@ def generate(
         return Orders.read(repeat(places, micro_batches, family.between))
     own = costs or [ChunkCost()] * len(places)
     by_stage = [(stage, stages, family.chunks) for stage in range(stages)]
-    counts = [1] * len(places)
+    counts = _counts(places, own, family.chunks)
     if family.chunks == 1:
-        by_stage, counts = _depths(places, reads), _largest(places, own)
+        by_stage = _depths(places, reads)
     if room_bytes is None:
         room = [float(family.kept(*each)) for each in by_stage]
         sizes = [(float(count), float(count)) for count in counts]
@@ -217,14 +226,15 @@ def _depths(places: Sequence[int], reads: Reads) -> list[tuple[int, int, int]]:
     return [(max(most) - own, max(most), 1) for own in most]
 
 
-def _largest(places: Sequence[int], costs: Sequence[ChunkCost]) -> list[int]:
-    """Return 1 for the chunk of each stage that takes most time, which limits count, 0 for others.
+def _counts(places: Sequence[int], costs: Sequence[ChunkCost], chunks: int) -> list[int]:
+    """Return 1 for each chunk that limits count, which are ``chunks`` of each stage; 0 for others.
 
-    A stage has others where branches fork or join.
+    A stage has more where branches fork or join. Those of most time count.
     """
     times_s = [own.forward_s + own.backward_s + own.weights_s for own in costs]
-    largest = dict[int, int]()
-    for chunk, place in enumerate(places):
-        if place not in largest or times_s[chunk] > times_s[largest[place]]:
-            largest[place] = chunk
-    return [int(largest[place] == chunk) for chunk, place in enumerate(places)]
+    found, left = [0] * len(places), Counter({place: chunks for place in places})
+    for chunk in sorted(range(len(places)), key=lambda chunk: -times_s[chunk]):
+        if left[places[chunk]]:
+            left[places[chunk]] -= 1
+            found[chunk] = 1
+    return found

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,7 +14,14 @@ from tensoropt.compiler.stages.branches import Branch, reads_of
 from tensoropt.compiler.stages.chunk_costs import Costs
 from tensoropt.compiler.stages.chunks import cuts_of, cuts_within
 from tensoropt.compiler.stages.devices import StageDevices
-from tensoropt.compiler.stages.families import BY_STAGES, FAMILIES, STREAM, Evenness, generate
+from tensoropt.compiler.stages.families import (
+    BY_STAGES,
+    FAMILIES,
+    STREAM,
+    Evenness,
+    Family,
+    generate,
+)
 from tensoropt.compiler.stages.order import order_of
 from tensoropt.compiler.stages.orders import Orders
 from tensoropt.runtime.stages.execution import ChunkCost, Execution, execute
@@ -130,20 +136,17 @@ class Pipeline:
 def pipelines_of(devices: StageDevices, families: Sequence[str]) -> list[Pipeline]:
     """Return the pipelines of each family, which fit the step, one for each of its cuts.
 
-    If each chunk is a stage, parallel branches of the program can have stages of their own. Those
-    above the memory of a stage are followed by pipelines that fit it, if the family has any.
-    Linear in the operands of the program, ``O(n log n)`` in the tasks of all stages.
+    Some families can have chunks side by side for parallel branches of the program. Pipelines above
+    the memory of a stage are followed by pipelines that fit it, if the family has any. Linear in
+    the operands of the program, ``O(n log n)`` in the tasks of all stages.
     """
     known: dict[_Key, _Cut] = {}
     found: list[Pipeline] = []
-    branches = devices.group_times[0].branches(devices.stages)
     for name in families:
         family = FAMILIES[name]
         places = family.place(devices.stages, family.chunks)
         groups = tuple(devices.groups[place] for place in places)
-        given = [branches, []] if branches and family.chunks == 1 else [[]]
-        kinds = family.evenness if devices.stages > 1 else ("chunks",)
-        for own, evenness in itertools.product(given, kinds):
+        for own, evenness in _kinds(devices, family):
             key = (places if evenness in BY_STAGES else groups), evenness, bool(own)
             if key not in known:
                 cuts = cuts_of(devices, places, evenness, [branch.begin for branch in own])
@@ -155,6 +158,20 @@ def pipelines_of(devices: StageDevices, families: Sequence[str]) -> list[Pipelin
             begin = cuts_within(devices, _in_flight(devices, name), found[-1].cuts)
             found += [] if begin is None else [pipeline_of(devices, name, begin)]
     return found
+
+
+def _kinds(devices: StageDevices, family: Family) -> Iterator[tuple[Sequence[Branch], Evenness]]:
+    """Yield the branches and the even times of each cut of a family, those without branches last."""
+    if devices.stages == 1:
+        yield [], "chunks"
+        return
+    if family.takes_branches:
+        branches = devices.group_times[0].branches(devices.stages * family.chunks)
+        for evenness in family.evenness if branches else ():
+            if evenness not in BY_STAGES:
+                yield branches, evenness
+    for evenness in family.evenness:
+        yield [], evenness
 
 
 _Key = tuple[tuple[int, ...], Evenness, bool]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,7 @@ import tensoropt as to
 from tensoropt.compiler.planning import staged
 from tensoropt.compiler.planning.staged import StagedPoint
 from tensoropt.compiler.planning.staged_bounds import Bound
-from tensoropt.compiler.stages.bounds import least_time_s
+from tensoropt.compiler.stages.bounds import UNEVEN, least_time_s
 from tensoropt.compiler.stages.branches import begin_s, branches_of, reads_of, sent_bytes
 from tensoropt.compiler.stages.families import FAMILIES, generate
 from tensoropt.compiler.stages.pipeline import Pipeline, pipelines_of
@@ -28,7 +29,9 @@ from tensoropt.runtime.support.errors import UserError
 
 SECONDS = st.sampled_from([0.0, 0.5, 1.0, 2.0, 5.0])
 ALONE = [name for name, family in FAMILIES.items() if family.chunks == 1]
-"""The families in which each chunk is a stage, and so each branch can have its own."""
+"""The families in which each chunk is a stage."""
+
+TAKING = [name for name, family in FAMILIES.items() if family.takes_branches]
 
 
 @st.composite
@@ -97,34 +100,39 @@ def test_the_longest_path(flow: tuple[int, list[tuple[int, int]]], data: st.Data
 
 
 @st.composite
-def programs(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+def programs(draw: st.DrawFn, name: str) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
     """Return the stage of each chunk, in order, and the chunks that each chunk reads from.
 
-    The chunks of a stage follow each other.
+    They are of a family in which a branch forks or joins within some chunks: the parts follow each
+    other.
     """
-    sizes = draw(st.lists(st.integers(1, 3), min_size=1, max_size=5))
-    places = tuple(stage for stage, size in enumerate(sizes) for _ in range(size))
-    reads: list[set[int]] = [set()]
-    for chunk in range(1, len(places)):
-        own = draw(st.sets(st.integers(0, chunk - 1)))
-        reads.append(own | ({chunk - 1} if places[chunk - 1] == places[chunk] else set()))
+    stages, family = draw(st.integers(1, 4)), FAMILIES[name]
+    own = family.place(stages, family.chunks)
+    sizes = [draw(st.integers(1, 3)) for _ in own]
+    begins = [0, *itertools.accumulate(sizes)]
+    places = tuple(place for place, size in zip(own, sizes, strict=True) for _ in range(size))
+    reads: list[set[int]] = []
+    for chunk in range(len(places)):
+        earlier = draw(st.sets(st.integers(0, chunk - 1))) if chunk else set()
+        reads.append(earlier if chunk in begins else earlier | {chunk - 1})
     return places, tuple(tuple(sorted(own)) for own in reads)
 
 
+@pytest.mark.parametrize("name", TAKING)
 @given(
-    st.sampled_from(ALONE),
-    programs(),
+    st.data(),
     st.integers(1, 6),
-    st.lists(st.tuples(*[SECONDS] * 4, *[st.integers(0, 9)] * 4), min_size=15, max_size=15),
+    st.lists(st.tuples(*[SECONDS] * 4, *[st.integers(0, 9)] * 4), min_size=24, max_size=24),
     st.booleans(),
 )
 def test_any_program_has_a_schedule_that_ends(
     name: str,
-    program: tuple[tuple[int, ...], tuple[tuple[int, ...], ...]],
+    data: st.DataObject,
     micro_batches: int,
     rows: list[tuple[Any, ...]],
     fills: bool,
 ) -> None:
+    program = data.draw(programs(name))
     places, _ = program
     costs = [ChunkCost(*row) for row in rows[: len(places)]]
     room = None
@@ -175,7 +183,7 @@ def pipelines(found: to.Frontier, stages: int) -> list[Pipeline]:
     devices = next(
         own.found.pipeline.devices for own in found if isinstance(own.found, StagedPoint)
     )
-    return pipelines_of(devices, ALONE)
+    return pipelines_of(devices, TAKING)
 
 
 def test_towers_and_their_trunk(tmp_path: Path) -> None:
@@ -235,34 +243,37 @@ def test_branches_are_on_the_frontier(
     assert 0 < bound.best_s() < min(own.time_s for own in bound.pipelines)
 
 
+@pytest.mark.parametrize("name", TAKING)
 @given(flows(), st.data(), st.integers(1, 4), st.integers(1, 5))
 @settings(deadline=None)
 def test_no_cut_into_branches_is_faster(
-    flow: tuple[int, list[tuple[int, int]]], data: st.DataObject, stages: int, batches: int
+    name: str,
+    flow: tuple[int, list[tuple[int, int]]],
+    data: st.DataObject,
+    stages: int,
+    batches: int,
 ) -> None:
-    count, pairs = flow
-    assume(stages <= count)
+    (count, pairs), family = flow, FAMILIES[name]
+    parts = stages * family.chunks
+    assume(parts <= count)
     times = data.draw(st.lists(st.tuples(*[SECONDS] * 3), min_size=count, max_size=count))
-    begins = data.draw(st.sets(st.integers(1, count - 1), max_size=stages - 1))
-    rest = sorted({*range(1, count)} - begins)
-    more = data.draw(st.permutations(rest))[: stages - 1 - len(begins)]
-    cuts = sorted(begins | {*more})
-    forward, every = [own[0] for own in times], [sum(own) for own in times]
-    order, own_begins = order_with(count, pairs), sorted(begins)
-    path_s = begin_s(order, np.array(forward), own_begins)
-    bound_s = least_time_s(batches * sum(every), (forward, every), stages, batches, begin_s=path_s)
-    both_s = begin_s(order, np.array(every), own_begins)
-    both_s = least_time_s(batches * sum(every), (every, every), stages, batches, begin_s=both_s)
+    cuts = sorted(data.draw(st.permutations(range(1, count)))[: parts - 1])
+    begins = sorted(data.draw(st.sets(st.sampled_from(cuts)))) if cuts else []
+    order, forward, every = order_with(count, pairs), [own[0] for own in times], [*map(sum, times)]
+
+    def bound_s(first: list[float]) -> float:
+        path_s = begin_s(order, np.array(first), begins)
+        early = math.inf if family.chunks > 1 else UNEVEN
+        sizes = stages, batches, family.chunks, early
+        return least_time_s(batches * sum(every), (first, every), *sizes, begin_s=path_s)
+
     chunk = np.searchsorted(cuts, range(count), "right")
-    reads = [{n - 1} if n and cuts[n - 1] not in begins else set() for n in range(stages)]
+    reads = [{n - 1} if n and cuts[n - 1] not in begins else set[int]() for n in range(parts)]
     for made, read in pairs:
         reads[chunk[read]] |= {int(chunk[made])} - {int(chunk[read])}
-    parts = np.array([np.array(times)[chunk == n].sum(axis=0) for n in range(stages)])
-    costs = [ChunkCost(*row) for row in parts.tolist()]
-    program = tuple(range(stages)), tuple(tuple(sorted(own)) for own in reads)
-    for name in ALONE:
-        own = execute(
-            generate(FAMILIES[name], stages, batches, costs, None, program).schedule, costs
-        )
-        assert own.time_s >= bound_s - 1e-6
-        assert FAMILIES[name].splits_weights or own.time_s >= both_s - 1e-6
+    sums = [np.array(times)[chunk == n].sum(axis=0) for n in range(parts)]
+    costs = [ChunkCost(*row.tolist()) for row in sums]
+    program = family.place(stages, family.chunks), tuple(tuple(sorted(own)) for own in reads)
+    own_s = max(generate(family, stages, batches, costs, None, program).run(costs)[0])
+    assert own_s >= bound_s(forward) - 1e-6
+    assert family.splits_weights or own_s >= bound_s(every) - 1e-6

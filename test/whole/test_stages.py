@@ -163,6 +163,7 @@ TOWERS = {"width": 32, "heads": 4, "sequence": 8, "classes": 16, "batch": 8, "dt
     ("devices", "stages", "schedule", "layers"),
     [
         (2, 2, "1f1b", {"layers": (2, 2)}),
+        (2, 2, "zb-v", {"layers": (4, 4)}),
         (4, 4, "zb-h1", {"layers": (3, 2), "trunk": 2, "end": 2}),
         (4, 2, "gpipe", {"layers": (3, 3)}),
     ],

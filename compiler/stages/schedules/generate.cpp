@@ -2,6 +2,7 @@
 #include <deque>
 #include <functional>
 #include <queue>
+#include <stdexcept>
 #include <tuple>
 #include <vector>
 
@@ -23,10 +24,39 @@ using Queue = std::priority_queue<Ready, std::vector<Ready>, std::greater<>>;
 
 struct Stage {
   std::int64_t passes = 0;
-  double kept = 0, free_s = 0;
+  double free_s = 0;
   Queue forward, backward;
   std::deque<Task> weights;
   std::vector<Task> turns;  // forward passes still to come, last first
+  // By micro-batch: the chunks that it has not passed forward, the room that these need, and the
+  // size of its activations.
+  std::vector<std::int32_t> left;
+  std::vector<double> rest, kept;
+  std::int32_t first = 0;  // the first micro-batch with chunks left
+  double kept_all = 0, kept_later = 0, room_of_one = 0;
+
+  // Adds activations of a micro-batch.
+  void keep(std::int32_t m, double size) {
+    kept[m] += size;
+    kept_all += size;
+    if (m > first) kept_later += size;
+  }
+
+  // Counts a pass through a chunk that needs room.
+  void pass(std::int32_t m, double room) {
+    --left[m];
+    rest[m] -= room;
+    keep(m, room);
+    while (first < std::int32_t(left.size()) && left[first] == 0)
+      if (++first < std::int32_t(left.size())) kept_later -= kept[first];
+  }
+
+  // Returns whether a pass leaves room for the first micro-batch to pass all chunks. So it can end,
+  // and leaves its room to the next one.
+  bool has_room(std::int32_t m, double needed, double room) const {
+    if (m == first) return kept_all + rest[m] <= room;
+    return kept_all + needed + rest[first] <= room && kept_later + needed + room_of_one <= room;
+  }
 };
 
 // A stage may start a task: one has arrived, or it is free. At one time, in the order of `number`.
@@ -50,13 +80,17 @@ class Generator {
       for (std::int32_t m = 0; m < step.micro_batches; ++m)
         for (const auto& own : work == kForward ? step.reads : step.readers)
           missing_.push_back(std::int32_t(own.size()));
-    std::vector<double> needed(step.stages);
-    for (std::int32_t chunk = codes_.chunks - 1; chunk >= 0; --chunk)
-      needed_[chunk] = needed[step.places[chunk]] += rules.early[chunk];
     for (std::int32_t chunk = 0; chunk < codes_.chunks; ++chunk) {
       Stage& stage = stages_[step.places[chunk]];
-      for (std::int32_t m = 0; rules.in_turns && m < step.micro_batches; ++m)
-        stage.turns.push_back({kForward, m, chunk});
+      stage.left.resize(step.micro_batches);
+      stage.rest.resize(step.micro_batches);
+      stage.kept.resize(step.micro_batches);
+      stage.room_of_one += rules.early[chunk];
+      for (std::int32_t m = 0; m < step.micro_batches; ++m) {
+        ++stage.left[m];
+        stage.rest[m] += rules.early[chunk];
+        if (rules.in_turns) stage.turns.push_back({kForward, m, chunk});
+      }
     }
     for (Stage& stage : stages_)
       std::sort(stage.turns.begin(), stage.turns.end(),
@@ -83,6 +117,11 @@ class Generator {
       woken.erase(std::unique(woken.begin(), woken.end()), woken.end());
       for (const std::int32_t stage : woken) start(stage, now_s);
     }
+    std::size_t count = 0;
+    for (const auto& order : orders_) count += order.size();
+    const std::size_t works = step_.splits_weights ? 3 : 2;
+    if (count < works * step_.micro_batches * step_.places.size())
+      throw std::runtime_error("the limits of the schedule let a stage wait forever");
     return std::move(orders_);
   }
 
@@ -118,16 +157,16 @@ class Generator {
     const double early = rules_.early[chunk], late = rules_.late[chunk];
     if (work == kForward) {
       stage.passes += rules_.counts[chunk];
-      stage.kept += early;
+      stage.pass(m, early);
       for (const std::int32_t reader : step_.readers[chunk]) send(end_s, task, reader);
       if (step_.readers[chunk].empty()) arrive(end_s, {kBackward, m, chunk});
     } else if (work == kBackward) {
       stage.passes -= rules_.counts[chunk];
-      stage.kept -= step_.splits_weights ? early - late : early;
+      stage.keep(m, step_.splits_weights ? late - early : -early);
       if (step_.splits_weights) stage.weights.push_back({kWeights, m, chunk});
       for (const std::int32_t source : step_.reads[chunk]) send(end_s, task, source);
     } else {
-      stage.kept -= late;
+      stage.keep(m, -late);
     }
   }
 
@@ -158,15 +197,14 @@ class Generator {
     return lead < rules_.lead[number];
   }
 
-  // Returns whether a forward pass has arrived and no limit forbids it. A pass leaves room for
-  // passes through the later chunks of its stage, without which no backward pass would come.
+  // Returns whether a forward pass has arrived and no limit forbids it.
   bool can_pass(std::int32_t number) const {
     const Stage& stage = stages_[number];
     if (stage.forward.empty()) return false;
     const Task& task = stage.forward.top().task;
     if (stage.passes + rules_.counts[task.chunk] > rules_.passes[number]) return false;
     if (!stage.turns.empty() && codes_.of(task) != codes_.of(stage.turns.back())) return false;
-    return stage.kept + needed_[task.chunk] <= rules_.room[number];
+    return stage.has_room(task.micro_batch, rules_.early[task.chunk], rules_.room[number]);
   }
 
   const Step& step_;
@@ -176,7 +214,6 @@ class Generator {
   Orders orders_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::int64_t count_ = 0;
-  std::vector<double> needed_ = std::vector<double>(codes_.chunks);  // room, by chunk
   std::vector<std::int32_t> missing_;  // inputs of each pass that have not been sent
   std::vector<double> latest_s_ = std::vector<double>(codes_.count());  // their latest arrival
 };

@@ -84,8 +84,8 @@ class Execution {
   const Step& step_;
   const Orders& orders_;
   const Codes codes_;
-  std::vector<double> done_;           // the end of each task
-  std::vector<std::int32_t> waiting_;  // the last stage that waits for each task
+  std::vector<double> done_;                // the end of each task
+  std::vector<std::int32_t> waiting_;       // the last stage that waits for each task
   std::vector<std::int32_t> next_waiting_;  // the stage that waits for the same, by stage
   std::vector<std::size_t> next_;
   std::vector<double> end_s_;

@@ -30,8 +30,8 @@ struct Codes {
 };
 
 // `ChunkCost` of runtime/stages/execution.py. The time of each kind of task, the time to send a
-// result to a chunk that reads it, and bytes: kept from the forward to the backward pass, from there to
-// the gradients of weights, of a pass while it runs, and of the gradients.
+// result to a chunk that reads it, and bytes: kept from the forward to the backward pass, from
+// there to the gradients of weights, of a pass while it runs, and of the gradients.
 struct Chunk {
   std::array<double, 3> time_s;
   double sent_s;
@@ -68,7 +68,8 @@ struct Rules {
   std::vector<double> early, late;
 };
 
-// Returns the orders that stages choose which start a task whenever one is ready.
+// Returns the orders that stages choose which start a task whenever one is ready; throws
+// std::runtime_error if the limits let one wait forever.
 Orders generate(const Step& step, const Rules& rules);
 
 // The end of the last task of each stage, and the most bytes of tensors while its tasks run.
