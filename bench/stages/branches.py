@@ -38,11 +38,11 @@ _TEXT = f"""\
 
 `python bench/stages/branches.py`: predicted training steps on {DEVICES} V100 in {MICRO_BATCHES}
 micro-batches, without recomputation, from two searches with `--stages auto`. In the first one, all
-stages are a chain. *ratio* is of the times of the fastest plans, and *memory* is theirs. *as fast* is the least memory
-of a plan that is as fast as the fastest chain, over the memory of that chain. *1F1B* is the time of
-the fastest 1F1B schedule of all searched strategies, over its time in a chain. GraphPipe (Jeon et
-al., 2024) reports up to 1.6 times the throughput of chains of stages. The last model has no
-branches.
+stages are a chain. *ratio* is of the times of the fastest plans, and *memory* is theirs. *as fast*
+is the least memory of a plan that is as fast as the fastest chain, over the memory of that chain.
+*1F1B* is the time of the fastest 1F1B schedule of all searched strategies, over its time in a
+chain. GraphPipe (Jeon et al., 2024) reports up to 1.6 times the throughput of chains of stages. The
+last model has no branches.
 
 """
 

@@ -213,7 +213,7 @@ def generate(
 def _depths(places: Sequence[int], reads: Reads) -> list[tuple[int, int, int]]:
     """Return the place of each stage in a chain as long as the longest path, that length, and 1.
 
-    As many stages follow it there as on its longest path to an end.
+    A place has as many stages after it as the stage has on its longest path to an end.
     """
     follow = [1] * len(places)
     for chunk in reversed(range(len(places))):
@@ -227,9 +227,9 @@ def _depths(places: Sequence[int], reads: Reads) -> list[tuple[int, int, int]]:
 
 
 def _counts(places: Sequence[int], costs: Sequence[ChunkCost], chunks: int) -> list[int]:
-    """Return 1 for each chunk that limits count, which are ``chunks`` of each stage; 0 for others.
+    """Return 1 for each chunk that limits count, 0 for others; ``chunks`` of each stage count.
 
-    A stage has more where branches fork or join. Those of most time count.
+    A stage has more of them where branches fork or join. Then the longest ones count.
     """
     times_s = [own.forward_s + own.backward_s + own.weights_s for own in costs]
     found, left = [0] * len(places), Counter({place: chunks for place in places})

@@ -145,9 +145,8 @@ def pipelines_of(devices: StageDevices, families: Sequence[str]) -> list[Pipelin
     for name in families:
         family = FAMILIES[name]
         places = family.place(devices.stages, family.chunks)
-        groups = tuple(devices.groups[place] for place in places)
         for own, evenness in _kinds(devices, family):
-            key = (places if evenness in BY_STAGES else groups), evenness, bool(own)
+            key = places, evenness, bool(own)
             if key not in known:
                 cuts = cuts_of(devices, places, evenness, [branch.begin for branch in own])
                 known[key] = _Cut.read(devices, places, cuts, own)
@@ -161,7 +160,7 @@ def pipelines_of(devices: StageDevices, families: Sequence[str]) -> list[Pipelin
 
 
 def _kinds(devices: StageDevices, family: Family) -> Iterator[tuple[Sequence[Branch], Evenness]]:
-    """Yield the branches and the even times of each cut of a family, those without branches last."""
+    """Yield the branches and the even times of each cut of a family, cuts without branches last."""
     if devices.stages == 1:
         yield [], "chunks"
         return
@@ -175,7 +174,7 @@ def _kinds(devices: StageDevices, family: Family) -> Iterator[tuple[Sequence[Bra
 
 
 _Key = tuple[tuple[int, ...], Evenness, bool]
-"""The groups or stages of chunks, the times that are even, and whether branches are cuts."""
+"""The stages of chunks, the times that are even, and whether branches are cuts."""
 
 
 def _filled(pipeline: Pipeline, cut: _Cut) -> list[Pipeline]:
