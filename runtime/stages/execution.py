@@ -160,10 +160,11 @@ def execute(schedule: Schedule, costs: Sequence[ChunkCost]) -> Execution:
             done[task] = end_s
             ready.extend(waiting.pop(task, ()))
     if waiting:
-        # A stage that waits for itself has the wrong order; others only follow from it.
-        pairs = [(task, stage) for task, stages in waiting.items() for stage in stages]
-        source, stage = min(pairs, key=lambda own: schedule.places[own[0].chunk] != own[1])
-        task = schedule.orders[stage][len(ends[stage])]
+        sources = {stage: task for task, stages in waiting.items() for stage in stages}
+        stage = min(sources)
+        for _ in sources:  # the way ends in a circle of stages that wait for each other
+            stage = schedule.places[sources[stage].chunk]
+        source, task = sources[stage], schedule.orders[stage][len(ends[stage])]
         raise UserError(
             f"schedule: stage {stage} waits forever: expected {source} on stage "
             f"{schedule.places[source.chunk]} to run before {task}"

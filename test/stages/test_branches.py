@@ -155,7 +155,7 @@ def test_a_stage_that_waits_for_another_branch() -> None:
     with pytest.raises(UserError, match=r"stage 1, task 0: expected F0.1 before B0.1"):
         check_schedule(Schedule.parse((0, 1, 2), 1, orders, reads), trains=True)
     late = ["F0 B0 F1 B1", "F1.1 B1.1 F0.1 B0.1", "F0.2 B0.2 F1.2 B1.2"]
-    with pytest.raises(UserError, match=r"stage 0 waits forever: expected B0.2 on stage 2"):
+    with pytest.raises(UserError, match=r"stage 2 waits forever: expected F0.1 on stage 1"):
         check_schedule(Schedule.parse((0, 1, 2), 2, late, reads), trains=True)
 
 
