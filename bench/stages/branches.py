@@ -43,7 +43,6 @@ is the least memory of a plan that is as fast as the fastest chain, over the mem
 *1F1B* is the time of the fastest 1F1B schedule of all searched strategies, over its time in a
 chain. GraphPipe (Jeon et al., 2024) reports up to 1.6 times the throughput of chains of stages. The
 last model has no branches.
-
 """
 
 

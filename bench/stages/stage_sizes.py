@@ -50,7 +50,6 @@ devices, over the frontier with equal ones. Two sizes in a row are tried in all 
 {POINTS} points of each search. Resharding between stages of unlike sizes is free, so these are
 lower bounds. *ratio* is of the fastest plans; *by memory* has the least, the mean and the most
 ratio at {LEVELS} sizes of memory from the leanest plan of unlike stages to the fastest equal one.
-
 """
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tensoropt.compiler.stages.order import Floats, Ints, Order
+from tensoropt.compiler.stages.separation import separates
 from tensoropt.runtime.stages.schedule import Reads
 
 __all__ = ["Branch", "begin_s", "branches_of", "reads_of", "sent_bytes"]
@@ -46,19 +47,10 @@ def branches_of(order: Order, times_s: Floats, passing_bytes: Ints, chunks: int)
     """
     until_s = np.concatenate([[0.0], np.cumsum(times_s)])
     least_s, count = _LEAST_CHUNK * until_s[-1] / chunks, len(times_s)
-    # From `first` to a place, and from there to `end`, operations take this time.
-    first = np.searchsorted(until_s, until_s[:-1] - least_s, "right") - 1
-    end = np.searchsorted(until_s, until_s[:-1] + least_s, "left")
     made, read = order.forward_reads
-    # A value forbids the places between with its maker after `first` and its reader before `end`.
-    low = np.maximum(made + 1, np.searchsorted(end, read, "right"))
-    high = np.minimum(read, np.searchsorted(first, made, "right") - 1)
-    spans = [own[low <= high] for own in (low, high + 1)]
-    begun, ended = (np.bincount(own, minlength=count + 1) for own in spans)
-    can_begin = np.cumsum(begun - ended)[:count] == 0
-    can_begin &= (first >= 0) & (end <= count)
+    can_begin = np.flatnonzero(separates(made, read, times_s, least_s))
     begins: list[int] = []
-    for place in np.intersect1d(np.flatnonzero(can_begin), order.beginnings).tolist():
+    for place in np.intersect1d(can_begin, order.beginnings).tolist():
         if not begins or until_s[place] - until_s[begins[-1]] >= least_s:
             begins.append(place)
         elif passing_bytes[place] < passing_bytes[begins[-1]]:
@@ -68,7 +60,8 @@ def branches_of(order: Order, times_s: Floats, passing_bytes: Ints, chunks: int)
     for place, before, after in zip(begins, reads[:-1], reads[1:], strict=True):
         if at < before < after and len(found) < chunks - 1:
             passes = (made < place) & (place <= read)
-            join = read[passes & (made >= first[place])].min(initial=count)
+            first = np.searchsorted(until_s, until_s[place] - least_s, "right") - 1
+            join = read[passes & (made >= first)].min(initial=count)
             fork = made[passes & (read < join)].max(initial=-1) + 1
             found.append(Branch(int(fork), place, int(join)))
             at = before

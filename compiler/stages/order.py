@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tensoropt.compiler.program.graph import Argument, Graph, Op, Result, Value, once_per_graph
+from tensoropt.compiler.stages.separation import branch_by_branch, separates
 from tensoropt.compiler.training.weight_gradients import weight_gradients
 from tensoropt.dialects.onnx import BARRIER
 
@@ -34,6 +35,9 @@ _SIZES = {"Shape", "Size"}
 
 _TOKENS = -2
 """The dimension of a cache along its tokens, from the end: b h s d."""
+
+_LONG = 1 / 8
+"""The part of all operations that a branch has for which their order changes."""
 
 _INTEGERS = "int", "uint", "bool"
 """The beginnings of the names of integer types."""
@@ -223,7 +227,11 @@ class Order:
 
 @once_per_graph
 def order_of(graph: Graph) -> Order:
-    """Return the places of the nodes of a program; linear in their operands."""
+    """Return the places of the nodes of a program; ``O(n log n)`` in their operands.
+
+    They have the order of the program, unless long branches are apart only in another one, as in a
+    program that runs the layers of two encoders in turns.
+    """
     derived = _derived(graph)
     shared = _shared(graph, derived)
     forward = [
@@ -231,6 +239,27 @@ def order_of(graph: Graph) -> Order:
         for i in range(len(graph.nodes))
         if graph.runs_forward(i) and i not in derived and i not in shared
     ]
+    found = _order(graph, forward, derived, shared)
+    if graph.trains:
+        at = {node: place for place, node in enumerate(forward)}
+        sources = [{at[p] for p in _producers(graph, node) if p in at} for node in forward]
+        other = [forward[place] for place in branch_by_branch(sources)]
+        apart = _order(graph, other, derived, shared)
+        return max(found, apart, key=_long_branches)
+    return found
+
+
+def _long_branches(order: Order) -> int:
+    """Return the number of places before and after which many operations read no other's results.
+
+    That is an eighth of all operations on each side.
+    """
+    count = len(order.forward)
+    made, read = order.forward_reads
+    return int(separates(made, read, np.ones(count), count * _LONG).sum())
+
+
+def _order(graph: Graph, forward: Sequence[int], derived: set[int], shared: set[int]) -> Order:
     places = _places(graph, forward)
     inside = _inside_attention(graph, places) | _across_immovable(graph, places)
     return Order(

@@ -1,0 +1,60 @@
+"""Places that separate parallel operations, and an order of operations with more of these."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["branch_by_branch", "separates"]
+
+_Ints = npt.NDArray[np.int64]
+
+
+def separates(
+    made: _Ints, read: _Ints, times_s: npt.NDArray[np.float64], least_s: float
+) -> npt.NDArray[np.bool_]:
+    """Return for each place whether operations from there on read nothing from those before.
+
+    That is, nothing that was made in ``least_s`` before it is read in ``least_s`` from there on.
+    Values go from the places ``made`` to ``read``. ``O(n log n)`` in the values.
+    """
+    until_s, count = np.concatenate([[0.0], np.cumsum(times_s)]), len(times_s)
+    first = np.searchsorted(until_s, until_s[:-1] - least_s, "right") - 1
+    end = np.searchsorted(until_s, until_s[:-1] + least_s, "left")
+    # A value forbids the places between with its maker after `first` and its reader before `end`.
+    low = np.maximum(made + 1, np.searchsorted(end, read, "right"))
+    high = np.minimum(read, np.searchsorted(first, made, "right") - 1)
+    spans = [own[low <= high] for own in (low, high + 1)]
+    begun, ended = (np.bincount(own, minlength=count + 1) for own in spans)
+    found: npt.NDArray[np.bool_] = np.cumsum(begun - ended)[:count] == 0
+    found &= (first >= 0) & (end <= count)
+    return found
+
+
+def branch_by_branch(sources: Sequence[Collection[int]]) -> list[int]:
+    """Return the places in an order in which the next operation reads the last one, if any can.
+
+    Else it is the first one that can run. ``sources`` has the places that each operation reads
+    from. ``O(n log n)`` in these.
+    """
+    readers: list[list[int]] = [[] for _ in sources]
+    for place, own in enumerate(sources):
+        for source in own:
+            readers[source].append(place)
+    missing = [len(own) for own in sources]
+    ready = [place for place, count in enumerate(missing) if not count]
+    found: list[int] = []
+    while ready:
+        new = [heapq.heappop(ready)]
+        while new:
+            place, *others = new
+            for other in others:
+                heapq.heappush(ready, other)
+            found.append(place)
+            for reader in readers[place]:
+                missing[reader] -= 1
+            new = [reader for reader in readers[place] if not missing[reader]]
+    return found
