@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from graphs.towers import Towers
 from graphs.trained import LOSS
@@ -23,6 +24,7 @@ from tensoropt.compiler.stages.bounds import UNEVEN, least_time_s
 from tensoropt.compiler.stages.branches import begin_s, branches_of, reads_of, sent_bytes
 from tensoropt.compiler.stages.families import FAMILIES, generate
 from tensoropt.compiler.stages.pipeline import Pipeline, pipelines_of
+from tensoropt.compiler.stages.separation import branch_by_branch
 from tensoropt.runtime.stages.execution import ChunkCost, check_schedule, execute
 from tensoropt.runtime.stages.schedule import Schedule
 from tensoropt.runtime.support.errors import UserError
@@ -168,6 +170,37 @@ def test_branches_shorten_1f1b_to_the_longest_path() -> None:
     assert orders.run(costs)[0][0] == three.run([ChunkCost()] * 3)[0][0]
     kept = [ChunkCost(kept_bytes=1)] * 5
     assert execute(orders.schedule, kept).kept_bytes == (3, 2, 3, 2, 1)
+
+
+@given(flows())
+def test_every_order_reads_what_is_made(flow: tuple[int, list[tuple[int, int]]]) -> None:
+    count, pairs = flow
+    sources = [{made for made, read in pairs if read == place} for place in range(count)]
+    order = branch_by_branch(sources)
+    at = {place: number for number, place in enumerate(order)}
+    assert sorted(order) == [*range(count)]
+    assert all(at[made] < at[read] for made, read in pairs)
+    chain = [{place - 1} if place else set[int]() for place in range(count)]
+    assert branch_by_branch(chain) == [*range(count)]
+
+
+def test_branches_in_turns_are_set_apart() -> None:
+    turns = [set[int](), set[int](), {0}, {1}, {2}, {3}, {4, 5}]
+    assert branch_by_branch(turns) == [0, 2, 4, 1, 3, 5, 6]
+
+
+def test_a_program_that_runs_two_towers_in_turns(tmp_path: Path) -> None:
+    path = Towers(**SIZES, layers=(4, 4)).build("towers").save(tmp_path)
+    model = onnx.load(path)
+    kinds = [[n for n in model.graph.node if n.name.startswith(f"tower{k}")] for k in range(2)]
+    rest = [n for n in model.graph.node if not n.name.startswith("tower")]
+    mixed = [node for pair in zip(*kinds, strict=True) for node in pair]
+    del model.graph.node[:]
+    model.graph.node.extend([*mixed, *rest])
+    onnx.save(model, path)
+    train = to.Training(LOSS, micro_batches=8, recompute="none")
+    found = to.load(path).frontier(4, device="h100", train=train, stages=4, search="expert")
+    assert any(own.branches for own in pipelines(found, 4))
 
 
 SIZES: Any = {"width": 32, "heads": 4, "sequence": 8, "classes": 16, "dtype": "float32"}
