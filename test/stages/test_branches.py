@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from graphs.towers import Towers
 from graphs.trained import LOSS
@@ -24,7 +23,7 @@ from tensoropt.compiler.stages.bounds import UNEVEN, least_time_s
 from tensoropt.compiler.stages.branches import begin_s, branches_of, reads_of, sent_bytes
 from tensoropt.compiler.stages.families import FAMILIES, generate
 from tensoropt.compiler.stages.pipeline import Pipeline, pipelines_of
-from tensoropt.compiler.stages.separation import branch_by_branch
+from tensoropt.compiler.stages.separation import branch_by_branch, separates
 from tensoropt.runtime.stages.execution import ChunkCost, check_schedule, execute
 from tensoropt.runtime.stages.schedule import Schedule
 from tensoropt.runtime.support.errors import UserError
@@ -189,18 +188,19 @@ def test_branches_in_turns_are_set_apart() -> None:
     assert branch_by_branch(turns) == [0, 2, 4, 1, 3, 5, 6]
 
 
-def test_a_program_that_runs_two_towers_in_turns(tmp_path: Path) -> None:
-    path = Towers(**SIZES, layers=(4, 4)).build("towers").save(tmp_path)
-    model = onnx.load(path)
-    kinds = [[n for n in model.graph.node if n.name.startswith(f"tower{k}")] for k in range(2)]
-    rest = [n for n in model.graph.node if not n.name.startswith("tower")]
-    mixed = [node for pair in zip(*kinds, strict=True) for node in pair]
-    del model.graph.node[:]
-    model.graph.node.extend([*mixed, *rest])
-    onnx.save(model, path)
-    train = to.Training(LOSS, micro_batches=8, recompute="none")
-    found = to.load(path).frontier(4, device="h100", train=train, stages=4, search="expert")
-    assert any(own.branches for own in pipelines(found, 4))
+def test_the_end_of_a_tower_among_the_other() -> None:
+    """Eight operations, and eight others among which the pooling of the first ones is."""
+    tower = [{n - 1} if n else set[int]() for n in range(8)]
+    sources = [*tower, set[int](), {8}, {9}, {7}, *({n} for n in (10, 12, 13, 14, 15)), {11, 16}]
+
+    def separated(order: list[int]) -> list[int]:
+        at = {place: number for number, place in enumerate(order)}
+        pairs = sorted((at[own], at[place]) for place, each in enumerate(sources) for own in each)
+        made, read = np.array(pairs).T
+        return np.flatnonzero(separates(made, read, np.ones(len(order)), 6.0)).tolist()
+
+    assert separated([*range(18)]) == []
+    assert separated(branch_by_branch(sources)) == [9]
 
 
 SIZES: Any = {"width": 32, "heads": 4, "sequence": 8, "classes": 16, "dtype": "float32"}
