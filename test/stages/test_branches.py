@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from graphs.towers import Towers
 from graphs.trained import LOSS
@@ -24,6 +25,7 @@ from tensoropt.compiler.stages.branches import begin_s, branches_of, reads_of, s
 from tensoropt.compiler.stages.families import FAMILIES, generate
 from tensoropt.compiler.stages.pipeline import Pipeline, pipelines_of
 from tensoropt.compiler.stages.separation import branch_by_branch, separates
+from tensoropt.passes import schedule
 from tensoropt.runtime.stages.execution import ChunkCost, check_schedule, execute
 from tensoropt.runtime.stages.schedule import Schedule
 from tensoropt.runtime.support.errors import UserError
@@ -201,6 +203,24 @@ def test_the_end_of_a_tower_among_the_other() -> None:
 
     assert separated([*range(18)]) == []
     assert separated(branch_by_branch(sources)) == [9]
+
+
+def test_a_program_that_runs_two_towers_in_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedule, "lower_peak", lambda program: [*range(len(program.tasks))])
+    path = Towers(**SIZES, layers=(4, 4)).build("towers").save(tmp_path)
+    model = onnx.load(path)
+    nodes = [*model.graph.node]
+    layers = [f"tower{tower}.layer{number}" for number in range(4) for tower in range(2)]
+    mixed = [node for layer in layers for node in nodes if node.name.startswith(layer)]
+    del model.graph.node[:]
+    model.graph.node.extend([*mixed, *(node for node in nodes if node not in mixed)])
+    onnx.save(model, path)
+    train = to.Training(LOSS, micro_batches=8, recompute="none")
+    found = to.load(path).frontier(4, device="h100", train=train, stages=4, search="expert")
+    # Not one for each layer.
+    assert {len(own.branches) for own in pipelines(found, 4)} == {0, 1}
 
 
 SIZES: Any = {"width": 32, "heads": 4, "sequence": 8, "classes": 16, "dtype": "float32"}
