@@ -38,6 +38,7 @@ _TOKENS = -2
 
 _LONG = 1 / 8
 """The part of all operations that a branch has for which their order changes."""
+_HALF, _CLOSE = 1 / 2, 1 / 64
 
 _INTEGERS = "int", "uint", "bool"
 """The beginnings of the names of integer types."""
@@ -245,18 +246,25 @@ def order_of(graph: Graph) -> Order:
         sources = [{at[p] for p in _producers(graph, node) if p in at} for node in forward]
         other = [forward[place] for place in branch_by_branch(sources)]
         apart = _order(graph, other, derived, shared)
-        return max(found, apart, key=_long_branches)
+        return max(found, apart, key=_longest_branch)
     return found
 
 
-def _long_branches(order: Order) -> int:
-    """Return the number of places before and after which many operations read no other's results.
+def _longest_branch(order: Order) -> float:
+    """Return the most operations before and after a place that read no other's results.
 
-    That is an eighth of all operations on each side.
+    The part of all operations, up to a half; 0 if it is less than an eighth.
     """
-    count = len(order.forward)
     made, read = order.forward_reads
-    return int(separates(made, read, np.ones(count), count * _LONG).sum())
+    count = len(order.forward)
+
+    def separates_by(part: float) -> bool:
+        return bool(separates(made, read, np.ones(count), part * count).any())
+
+    low, high = 0.0, _LONG
+    while separates_by(high) and high - low > _CLOSE:
+        low, high = high, (high + _HALF) / 2
+    return low
 
 
 def _order(graph: Graph, forward: Sequence[int], derived: set[int], shared: set[int]) -> Order:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Collection, Sequence
 
 import numpy as np
@@ -35,26 +34,23 @@ def separates(
 
 
 def branch_by_branch(sources: Sequence[Collection[int]]) -> list[int]:
-    """Return the places in an order in which the next operation reads the last one, if any can.
+    """Return the places in an order in which each operation follows the last one that it can.
 
-    Else it is the first one that can run. ``sources`` has the places that each operation reads
-    from. ``O(n log n)`` in these.
+    Of the operations that can run, the next one is the first of those that the last one enabled.
+    ``sources`` has the places that each operation reads from. Linear in these.
     """
     readers: list[list[int]] = [[] for _ in sources]
     for place, own in enumerate(sources):
         for source in own:
             readers[source].append(place)
     missing = [len(own) for own in sources]
-    ready = [place for place, count in enumerate(missing) if not count]
+    ready = [place for place in reversed(range(len(sources))) if not missing[place]]
     found: list[int] = []
     while ready:
-        new = [heapq.heappop(ready)]
-        while new:
-            place, *others = new
-            for other in others:
-                heapq.heappush(ready, other)
-            found.append(place)
-            for reader in readers[place]:
-                missing[reader] -= 1
-            new = [reader for reader in readers[place] if not missing[reader]]
+        place = ready.pop()
+        found.append(place)
+        for reader in reversed(readers[place]):
+            missing[reader] -= 1
+            if not missing[reader]:
+                ready.append(reader)
     return found
