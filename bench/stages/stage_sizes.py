@@ -4,8 +4,8 @@
     python bench/stages/stage_sizes.py --write    into docs/benchmarks.md too
 
 Each stage has a choice of strategies that was searched for its number of devices. Values pass
-between meshes of different sizes in the time of a value between equal ones, so the figures are
-lower bounds.
+between meshes of different sizes in the time of a value between equal ones, which favours unlike
+sizes. Only two sizes in a row and some points of each search are tried, which does not.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ _TEXT = f"""\
 
 `python bench/stages/stage_sizes.py`: predicted training steps with stages on unlike numbers of
 devices, over the frontier with equal ones. Two sizes in a row are tried in all ways, with
-{POINTS} points of each search. Resharding between stages of unlike sizes is free, so these are
-lower bounds. *ratio* is of the fastest plans; *by memory* has the least, the mean and the most
-ratio at {LEVELS} sizes of memory from the leanest plan of unlike stages to the fastest equal one.
+{POINTS} points of each search. Resharding between stages of unlike sizes is free, which favours
+these plans; a whole search could find better ones. *ratio* is of the fastest plans; *by memory* has
+the least, the mean and the most ratio at {LEVELS} sizes of memory from the leanest plan of unlike
+stages to the fastest equal one.
 """
 
 
