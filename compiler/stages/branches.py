@@ -95,10 +95,8 @@ def sent_bytes(order: Order, sizes: Ints, cuts: Sequence[int], begins: Sequence[
     """
     count = len(cuts) + 1
     branch = np.cumsum([cut in begins for cut in (None, *cuts)])
-    homes, (values, readers) = order.home_chunks(cuts), order.reads
-    made = order.made[values]
-    inside = order.runs_forward[made] & order.runs_forward[readers]
-    values, source, chunk = values[inside], homes[made[inside]], homes[readers[inside]]
+    homes, (values, readers) = order.home_chunks(cuts), order.forward_uses
+    source, chunk = homes[order.made[values]], homes[readers]
     # For each value, and each branch that reads it, the first and the last chunk with a reader.
     pairs, group = np.unique(values * count + branch[chunk], return_inverse=True)
     first, last = np.full(len(pairs), count), np.zeros(len(pairs), np.int64)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tensoropt.compiler.program.graph import Argument, Graph, Op, Result, Value, once_per_graph
-from tensoropt.compiler.stages.separation import branch_by_branch, separates
+from tensoropt.compiler.stages.separation import branch_by_branch, longest_branch
 from tensoropt.compiler.training.weight_gradients import weight_gradients
 from tensoropt.dialects.onnx import BARRIER
 
@@ -35,10 +35,6 @@ _SIZES = {"Shape", "Size"}
 
 _TOKENS = -2
 """The dimension of a cache along its tokens, from the end: b h s d."""
-
-_LONG = 1 / 8
-"""The part of all operations that a branch has for which their order changes."""
-_HALF, _CLOSE = 1 / 2, 1 / 64
 
 _INTEGERS = "int", "uint", "bool"
 """The beginnings of the names of integer types."""
@@ -150,13 +146,19 @@ class Order:
         return found
 
     @cached_property
-    def forward_reads(self) -> tuple[Ints, Ints]:
-        """The place of the maker and of a reader of each value that the forward pass reads."""
+    def forward_uses(self) -> tuple[Ints, Ints]:
+        """The pairs of ``reads`` in which the forward pass makes the value and reads it."""
         values, readers = self.reads
         inside = self.runs_forward[self.made[values]] & self.runs_forward[readers]
-        pairs = self.homes[self.made[values[inside]]], self.homes[readers[inside]]
-        is_later = pairs[0] < pairs[1]
-        return pairs[0][is_later], pairs[1][is_later]
+        return values[inside], readers[inside]
+
+    @cached_property
+    def forward_reads(self) -> tuple[Ints, Ints]:
+        """The place of the maker and of a later reader of values that the forward pass makes."""
+        values, readers = self.forward_uses
+        made, read = self.homes[self.made[values]], self.homes[readers]
+        is_later = made < read
+        return made[is_later], read[is_later]
 
     @cached_property
     def runs_late(self) -> Flags:
@@ -240,34 +242,8 @@ def order_of(graph: Graph) -> Order:
         for i in range(len(graph.nodes))
         if graph.runs_forward(i) and i not in derived and i not in shared
     ]
-    found = _order(graph, forward, derived, shared)
     if graph.trains:
-        at = {node: place for place, node in enumerate(forward)}
-        sources = [{at[p] for p in _producers(graph, node) if p in at} for node in forward]
-        other = [forward[place] for place in branch_by_branch(sources)]
-        apart = _order(graph, other, derived, shared)
-        return max(found, apart, key=_longest_branch)
-    return found
-
-
-def _longest_branch(order: Order) -> float:
-    """Return the most operations before and after a place that read no other's results.
-
-    The part of all operations, up to a half; 0 if it is less than an eighth.
-    """
-    made, read = order.forward_reads
-    count = len(order.forward)
-
-    def separates_by(part: float) -> bool:
-        return bool(separates(made, read, np.ones(count), part * count).any())
-
-    low, high = 0.0, _LONG
-    while separates_by(high) and high - low > _CLOSE:
-        low, high = high, (high + _HALF) / 2
-    return low
-
-
-def _order(graph: Graph, forward: Sequence[int], derived: set[int], shared: set[int]) -> Order:
+        forward = _with_branches_apart(graph, forward)
     places = _places(graph, forward)
     inside = _inside_attention(graph, places) | _across_immovable(graph, places)
     return Order(
@@ -279,6 +255,15 @@ def _order(graph: Graph, forward: Sequence[int], derived: set[int], shared: set[
         np.array(_homes(graph, places), np.int64),
         frozenset(shared),
     )
+
+
+def _with_branches_apart(graph: Graph, forward: Sequence[int]) -> list[int]:
+    """Return the nodes in their order, or branch by branch if only that separates long branches."""
+    at = {node: place for place, node in enumerate(forward)}
+    sources = [{at[p] for p in _producers(graph, node) if p in at} for node in forward]
+    orders = [*range(len(forward))], branch_by_branch(sources)
+    chosen = max(orders, key=lambda order: longest_branch(sources, order))
+    return [forward[place] for place in chosen]
 
 
 def _producers(graph: Graph, index: int) -> list[int]:
