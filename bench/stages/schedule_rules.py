@@ -36,7 +36,7 @@ _TEXT = """\
 ## Schedules without each of their rules
 
 `python bench/stages/schedule_rules.py`: steps of GPT-3 13B, LLaMA 3 70B and GPT-3 175B in 4 to 32
-stages of H100, as many micro-batches as devices, without recomputation. Each column leaves out a
+stages of H100, one micro-batch per device, without recomputation. Each column leaves out a
 rule: the time of the fastest schedule of a family over its time with all rules, as mean and range.
 Schedules that fill the memory have rows of their own. The last column has cuts into equal chunks.
 """

@@ -125,9 +125,9 @@ class Bound:
 
 
 class _Kind(NamedTuple):
-    """Pipelines with a bound in common, by the chunks per stage.
+    """Pipelines with a bound in common; they have the same number of ``chunks`` per stage.
 
-    They go along the stages and back in a V.
+    In a V, micro-batches go along the stages and back.
     """
 
     chunks: int

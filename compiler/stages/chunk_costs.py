@@ -65,6 +65,7 @@ class NodeTimes:
         self.static = [(_keepers(graph, own.value), own.bytes) for own in kept]
         self.transient_bytes = cost.transient_bytes
         self._point = point
+        self._branches: dict[int, list[Branch]] = {}
 
     @cached_property
     def place_s(self) -> tuple[Floats, Floats]:
@@ -147,7 +148,10 @@ class NodeTimes:
 
     def branches(self, chunks: int) -> list[Branch]:
         """Return the parallel branches that can be chunks of their own, if there are ``chunks``."""
-        return branches_of(self.order, self.place_s[1], self.passing_bytes, chunks)
+        if chunks not in self._branches:
+            own = branches_of(self.order, self.place_s[1], self.passing_bytes, chunks)
+            self._branches[chunks] = own
+        return self._branches[chunks]
 
     def step(self, cuts: Sequence[int], begins: Sequence[int] = ()) -> tuple[Costs, ...]:
         """Return the costs of the chunks that begin at the start and at each place of ``cuts``.

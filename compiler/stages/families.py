@@ -18,8 +18,8 @@ chunks, in these limits, and in whether gradients of weights are tasks of their 
 
 ZB-H2 and ZB-V2 also fill the memory of stages with micro-batches.
 
-If parallel branches have stages of their own, limits are those of a chain as long as the longest
-path: as many stages follow a stage in it as on the longest path from there.
+If parallel branches have stages of their own, limits are those of a chain that has the length of
+the longest path. A stage has the limits of the place with the same distance to the end.
 """
 
 from __future__ import annotations
@@ -211,9 +211,10 @@ def generate(
 
 
 def _depths(places: Sequence[int], reads: Reads) -> list[tuple[int, int, int]]:
-    """Return the place of each stage in a chain as long as the longest path, that length, and 1.
+    """Return the place of each stage in a chain, the length of the chain, and 1 chunk per stage.
 
-    A place has as many stages after it as the stage has on its longest path to an end.
+    The chain has the length of the longest path, and the place of a stage is as far from its end as
+    the stage is from the end of its longest path.
     """
     follow = [1] * len(places)
     for chunk in reversed(range(len(places))):

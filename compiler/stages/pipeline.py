@@ -190,15 +190,10 @@ def _filled(pipeline: Pipeline, cut: _Cut) -> list[Pipeline]:
     return [_pipeline(devices, pipeline.family, cut, room)]
 
 
-def pipeline_of(
-    devices: StageDevices, family: str, cuts: Sequence[int], branches: Sequence[Branch] = ()
-) -> Pipeline:
-    """Return the pipeline of a family with chunks that begin at the places ``cuts``.
-
-    Parallel ``branches`` begin at some of them.
-    """
+def pipeline_of(devices: StageDevices, family: str, cuts: Sequence[int]) -> Pipeline:
+    """Return the pipeline of a family with a chain of chunks that begin at the places ``cuts``."""
     places = FAMILIES[family].place(devices.stages, FAMILIES[family].chunks)
-    return _pipeline(devices, family, _Cut.read(devices, places, cuts, branches))
+    return _pipeline(devices, family, _Cut.read(devices, places, cuts, []))
 
 
 def _in_flight(devices: StageDevices, name: str) -> list[int]:

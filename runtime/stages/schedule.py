@@ -106,18 +106,10 @@ class Schedule:
         return any(task.work == "W" for order in self.orders for task in order)
 
     @staticmethod
-    def parse(
-        places: Sequence[int],
-        micro_batches: int,
-        orders: Sequence[str],
-        reads: Reads | None = None,
-    ) -> Schedule:
-        """Return the schedule with tasks written as text, separated by spaces.
-
-        Chunks are a chain, unless ``reads`` says otherwise.
-        """
+    def parse(places: Sequence[int], micro_batches: int, orders: Sequence[str]) -> Schedule:
+        """Return the schedule of a chain with tasks written as text, separated by spaces."""
         tasks = tuple(tuple(map(Task.parse, text.split())) for text in orders)
-        return Schedule(tuple(places), micro_batches, tasks, reads or chain(len(places)))
+        return Schedule(tuple(places), micro_batches, tasks, chain(len(places)))
 
     @property
     def texts(self) -> list[str]:
