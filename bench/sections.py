@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from tensoropt.runtime.support.flags import Parser
 
-__all__ = ["print_comparison", "print_lines", "print_section", "write_section"]
+__all__ = ["markdown_table", "print_comparison", "print_lines", "print_section", "write_section"]
 
 _DOCUMENT = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 
@@ -25,6 +25,12 @@ def write_section(name: str, text: str, document: Path = _DOCUMENT) -> None:
     gap = "" if found or before.endswith("\n\n") else "\n"
     section = f"{begin}\n{text.strip()}\n{end}\n"
     document.write_text(before + gap + section + after, encoding="utf-8")
+
+
+def markdown_table(head: Sequence[str], rule: str, rows: Iterable[Sequence[str]]) -> str:
+    """Return a table in Markdown; ``rule`` is the line below ``head``, with the alignments."""
+    lines = (f"| {' | '.join(cells)} |" for cells in rows)
+    return "\n".join([f"| {' | '.join(head)} |", rule, *lines])
 
 
 def print_lines(name: str, text: str, lines: Iterable[str], *, writes: bool) -> None:

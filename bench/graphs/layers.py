@@ -13,6 +13,7 @@ __all__ = [
     "causal_mask",
     "dropped",
     "embed",
+    "encoder_layer",
     "heads_of",
     "layer_norm",
     "linear",
@@ -107,6 +108,23 @@ def attend(
     scores = mask_scores(g, scores, mask) if mask else scores
     scores = g.op("Add", scores, bias) if bias else scores
     return g.op("MatMul", dropped(g, g.op("Softmax", scores, axis=-1), dropout), v)
+
+
+def encoder_layer(g: Builder, x: str, width: int, heads: int) -> str:
+    """Return a layer of an encoder that normalises the inputs of attention and of its products."""
+    with g.scope("attention"):
+        y = layer_norm(g, x, width, "norm")
+        q, k, v = (linear(g, y, width, width, n) for n in ("q", "k", "v"))
+        k = heads_of(g, k, heads, width // heads, turned=True)
+        q, v = (heads_of(g, part, heads, width // heads) for part in (q, v))
+        y = merge_heads(g, attend(g, q, k, v, width // heads), width)
+        y = linear(g, y, width, width, "out")
+    x = g.op("Add", x, y)
+    with g.scope("mlp"):
+        y = layer_norm(g, x, width, "norm")
+        y = g.op("Gelu", linear(g, y, width, 4 * width, "up"))
+        y = linear(g, y, 4 * width, width, "down")
+    return g.op("Add", x, y)
 
 
 def mask_scores(g: Builder, scores: str, mask: str) -> str:

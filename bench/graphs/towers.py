@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphs.builder import Builder
-from graphs.layers import attend, heads_of, layer_norm, linear, merge_heads
+from graphs.layers import encoder_layer, linear
 
 __all__ = ["Towers"]
 
@@ -46,16 +46,7 @@ class Towers:
         return g
 
     def _layers(self, g: Builder, x: str, layers: int, name: str) -> str:
-        size = self.width // self.heads
         for number in range(layers):
             with g.scope(f"{name}.layer{number}"):
-                y = layer_norm(g, x, self.width, "norm1")
-                q, k, v = (linear(g, y, self.width, self.width, n) for n in ("q", "k", "v"))
-                k = heads_of(g, k, self.heads, size, turned=True)
-                q, v = (heads_of(g, part, self.heads, size) for part in (q, v))
-                y = merge_heads(g, attend(g, q, k, v, size), self.width)
-                x = g.op("Add", x, linear(g, y, self.width, self.width, "out"))
-                y = layer_norm(g, x, self.width, "norm2")
-                y = g.op("Gelu", linear(g, y, self.width, 4 * self.width, "up"))
-                x = g.op("Add", x, linear(g, y, 4 * self.width, self.width, "down"))
+                x = encoder_layer(g, x, self.width, self.heads)
         return x

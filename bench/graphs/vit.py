@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from graphs.builder import Builder
 from graphs.convnet import Map, Network, classify, embed_patches, image
-from graphs.layers import attend, heads_of, layer_norm, linear, merge_heads
+from graphs.layers import encoder_layer, layer_norm
 
 __all__ = ["Vit"]
 
@@ -28,25 +28,8 @@ class Vit(Network):
         x = embed_patches(g, image(g, self), self.batch, self.width, self.patch)
         for number in range(self.layers):
             with g.scope(f"layer{number}"):
-                x = g.op("Add", x, self._attention(g, x))
-                x = g.op("Add", x, self._feed_forward(g, x))
+                x = encoder_layer(g, x, self.width, self.heads)
         x = layer_norm(g, x, self.width, "norm")
         first = g.op("Gather", x, g.constant(0, "int64"), axis=1, name="first")
         classify(g, Map(first, self.width, 1), self)
         return g
-
-    def _attention(self, g: Builder, x: str) -> str:
-        size = self.width // self.heads
-        with g.scope("attention"):
-            x = layer_norm(g, x, self.width, "norm")
-            q, k, v = (linear(g, x, self.width, self.width, n) for n in ("q", "k", "v"))
-            k = heads_of(g, k, self.heads, size, turned=True)
-            q, v = (heads_of(g, part, self.heads, size) for part in (q, v))
-            y = merge_heads(g, attend(g, q, k, v, size), self.width)
-            return linear(g, y, self.width, self.width, "out")
-
-    def _feed_forward(self, g: Builder, x: str) -> str:
-        with g.scope("mlp"):
-            x = layer_norm(g, x, self.width, "norm")
-            y = g.op("Gelu", linear(g, x, self.width, 4 * self.width, "up"))
-            return linear(g, y, 4 * self.width, self.width, "down")

@@ -1,7 +1,9 @@
 """Parallel branches: training steps with and without stages of their own for them.
 
-python bench/stages/branches.py            print the table
-python bench/stages/branches.py --write    into docs/benchmarks.md too
+    python bench/stages/branches.py            print the table
+    python bench/stages/branches.py --write    into docs/benchmarks.md too
+
+Both searches of a model are in one run.
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ from graphs.bert import Bert
 from graphs.clip import Clip
 from graphs.towers import Towers
 from graphs.trained import LOSS
-from sections import print_section
+from sections import markdown_table, print_section
 
 import tensoropt as to
-from tensoropt.compiler.planning.staged import StagedPoint
+from stages.schedule_rules import searched_devices
 from tensoropt.compiler.stages.chunk_costs import NodeTimes
 from tensoropt.compiler.stages.pipeline import pipelines_of
 from tensoropt.compiler.support.units import format_bytes, format_seconds
@@ -109,15 +111,13 @@ def _frontier(model: to.Model) -> to.Frontier:
 
 
 def _1f1b_s(found: to.Frontier) -> float:
-    staged = (own.found for own in found if isinstance(own.found, StagedPoint))
-    devices = {id(own.pipeline.point): own.pipeline.devices for own in staged}.values()
+    devices = searched_devices(found)
     return min(own.time_s for each in devices for own in pipelines_of(each, ["1f1b"]))
 
 
 def _table() -> str:
     head = ["model", "chain", "branches", "ratio", "memory", "branches", "as fast", "1F1B"]
-    lines = [f"| {' | '.join(head)} |", "|---|" + "---:|" * (len(head) - 1)]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows())])
+    return markdown_table(head, "|---|" + "---:|" * (len(head) - 1), rows())
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from graphs.bert import Bert
 from graphs.catalog import Model
 from graphs.gpt import Gpt
 from linked import environment_of_link, write_linked
-from sections import write_section
+from sections import markdown_table, write_section
 from turns import busy_note
 
 import tensoropt as to
@@ -155,11 +155,8 @@ def table(rows: Sequence[Row]) -> str:
     """Return the figures in Markdown."""
     plain = {(r.model, r.ranks, r.bytes_per_s): r.measured_s[1] for r in rows if r.stages == 1}
     head = ["model", "ranks", "link", "objective", "stages", "latency", "interval", "results"]
-    lines = [f"| {' | '.join(head)} |", "|---|---:|---|---" + "|---:" * 4 + "|"]
-    for row in rows:
-        interval_s = plain[row.model, row.ranks, row.bytes_per_s]
-        lines.append(f"| {' | '.join(row.cells(interval_s))} |")
-    return "\n".join(lines)
+    cells = (row.cells(plain[row.model, row.ranks, row.bytes_per_s]) for row in rows)
+    return markdown_table(head, "|---|---:|---|---" + "|---:" * 4 + "|", cells)
 
 
 def main() -> None:

@@ -31,7 +31,7 @@ from graphs.gpt import Gpt
 from graphs.llama import Llama
 from graphs.trained import LOSS
 from linked import write_linked
-from sections import write_section
+from sections import markdown_table, write_section
 from train_runs import Run, difference, run_plan
 from training_data import draw
 from turns import busy_note
@@ -176,8 +176,7 @@ def _compiled(model: Path, folder: Path, ranks: int, device: Path, schedule: str
 def table(rows: Sequence[Row]) -> str:
     """Return the figures in Markdown."""
     head = ["model", "ranks", "schedule", "step", "idle", "memory"]
-    lines = [f"| {' | '.join(head)} |", "|---|---:|---" + "|---:" * 3 + "|"]
-    return "\n".join([*lines, *(f"| {' | '.join(row.cells())} |" for row in rows)])
+    return markdown_table(head, "|---|---:|---" + "|---:" * 3 + "|", (row.cells() for row in rows))
 
 
 def main() -> None:

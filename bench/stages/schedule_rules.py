@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import geometric_mean
@@ -30,7 +30,7 @@ from tensoropt.compiler.stages.families import BY_STAGES, FAMILIES, Family
 from tensoropt.compiler.stages.pipeline import pipelines_of
 from tensoropt.runtime.support.flags import run_command
 
-__all__ = ["CASES", "Case", "ratios"]
+__all__ = ["CASES", "Case", "ratios", "searched_devices"]
 
 _TEXT = """\
 ## Schedules without each of their rules
@@ -90,8 +90,7 @@ def ratios(case: Case, folder: Path) -> Iterator[tuple[str, Key, float]]:
     asked = {"device": "h100", "train": training, "search": "expert", "schedule": "1f1b"}
     for stages in case.stages:
         found = to.load(path).frontier(case.devices, stages=stages, **asked)
-        staged = (own.found for own in found if isinstance(own.found, StagedPoint))
-        for devices in {id(own.pipeline.point): own.pipeline.devices for own in staged}.values():
+        for devices in searched_devices(found):
             times_s = _times_s(devices, FAMILIES)
             for rule, without in RULES.items():
                 others = {name: without(own) for name, own in FAMILIES.items()}
@@ -100,6 +99,12 @@ def ratios(case: Case, folder: Path) -> Iterator[tuple[str, Key, float]]:
                     for key, time_s in _times_s(devices, changed).items():
                         if key in times_s:
                             yield rule, key, time_s / times_s[key]
+
+
+def searched_devices(found: to.Frontier) -> Collection[StageDevices]:
+    """Return the strategies that were searched, on their stages, of all pipelines of a frontier."""
+    staged = (own.found for own in found if isinstance(own.found, StagedPoint))
+    return {id(own.pipeline.point): own.pipeline.devices for own in staged}.values()
 
 
 def _times_s(devices: StageDevices, names: Iterable[str]) -> Mapping[Key, float]:

@@ -26,7 +26,7 @@ from graphs.bert import Bert
 from graphs.gpt import Gpt
 from graphs.llama import Llama
 from graphs.trained import LOSS
-from sections import print_section
+from sections import markdown_table, print_section
 
 import tensoropt as to
 from tensoropt.compiler.planning import staged
@@ -148,8 +148,7 @@ def _unlike(
 
 def _table() -> str:
     head = ["model", "equal", "fastest unlike", "ratio", "by memory", "leanest unlike"]
-    lines = [f"| {' | '.join(head)} |", "|---|---:|---|---:|---:|---:|"]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows())])
+    return markdown_table(head, "|---|---:|---|---:|---:|---:|", rows())
 
 
 if __name__ == "__main__":
