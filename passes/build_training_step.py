@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from tensoropt.compiler.support.errors import UserError
@@ -23,16 +23,18 @@ class BuildTrainingStepPass(Pass):
     """Turns the forward graph into one step: loss, gradients, and the update of the parameters.
 
     `loss` is `output:NAME` (an output of one number), `softmax-cross-entropy:OUTPUT,LABELS` or
-    `mse:OUTPUT,LABELS`; `optimizer` is sgd, momentum, adam or adamw. `freeze` is a comma-separated
-    list of patterns of parameter names that are not trained; `freeze-rows` lists rows of weights
-    that get no gradient, such as `embed=0,3;other=-1`. Arguments marked `topt.fixed`, which the
-    exporter does not list as parameters, are not trained either. `clip-norm` bounds the global norm
-    of all gradients. `precision` is the type of products and their readers (float32, float16, or
-    bfloat16, for which ONNX Runtime has no CPU kernels); parameters keep their type.
-    `recompute` selects the activations that the backward pass recomputes: none, light, half or
-    blocks (see the pass `recompute`), or auto, which lets the search choose. The clones come with
-    the search; until then the function is marked `topt.recompute`. With several `micro-batches`,
-    gradients accumulate over them, as sums that may stay partial until the update.
+    `mse:OUTPUT,LABELS`. The cross entropy is a mean over the labels other than `ignore-index`, and
+    takes `label-smoothing` and comma-separated `class-weights`. `optimizer` is sgd, momentum, adam
+    or adamw. `freeze` is a comma-separated list of patterns of parameter names that are not
+    trained; `freeze-rows` lists rows of weights that get no gradient, such as `embed=0,3;other=-1`.
+    Arguments marked `topt.fixed`, which the exporter does not list as parameters, are not trained
+    either. `clip-norm` bounds the global norm of all gradients. `precision` is the type of products
+    and their readers (float32, float16, or bfloat16, for which ONNX Runtime has no CPU kernels);
+    parameters keep their type. `recompute` selects the activations that the backward pass
+    recomputes: none, light, half or blocks (see the pass `recompute`), or auto, which lets the
+    search choose. The clones come with the search; until then the function is marked
+    `topt.recompute`. With several `micro-batches`, gradients accumulate over them, as sums that may
+    stay partial until the update.
 
     Parameters become state (`topt.state`) that the step takes and returns (`topt.updates`), like
     the moments of the optimizer; scalars such as the learning rate are marked `topt.hyper`.
@@ -48,6 +50,9 @@ class BuildTrainingStepPass(Pass):
     reaches: ClassVar[str | None] = "train"
 
     loss: str = ""
+    ignore_index: int = -100
+    label_smoothing: float = 0.0
+    class_weights: str = ""
     optimizer: str = "adamw"
     momentum: float = 0.9
     beta1: float = 0.9
@@ -73,6 +78,9 @@ class BuildTrainingStepPass(Pass):
         optimizer = {**vars(spec.optimizer)}
         return cls(
             loss=str(spec.loss),
+            ignore_index=spec.loss.ignore_index,
+            label_smoothing=spec.loss.label_smoothing,
+            class_weights=",".join(map(str, spec.loss.class_weights)),
             optimizer=optimizer.pop("name"),
             **optimizer,
             micro_batches=spec.micro_batches,
@@ -108,9 +116,15 @@ class BuildTrainingStepPass(Pass):
         """The validated options of one step; raises UserError."""
         from tensoropt.compiler.training import spec
 
+        loss = replace(
+            spec.parse_loss(self.loss),
+            ignore_index=self.ignore_index,
+            label_smoothing=self.label_smoothing,
+            class_weights=spec.parse_weights(self.class_weights),
+        )
         rates = (self.momentum, self.beta1, self.beta2, self.epsilon, self.weight_decay)
         return spec.TrainingSpec(
-            spec.parse_loss(self.loss),
+            loss,
             spec.Optimizer(self.optimizer, *rates),
             self.micro_batches,
             self.clip_norm,

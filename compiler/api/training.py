@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tensoropt.compiler.support.choices import check_known, whole_number
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.micro_batches import MOST, check_text, is_searched
-from tensoropt.compiler.training.spec import AUTO, RECOMPUTE, Optimizer, parse_patterns
+from tensoropt.compiler.training.spec import (
+    AUTO,
+    CROSS_ENTROPY,
+    RECOMPUTE,
+    Optimizer,
+    parse_patterns,
+)
 
 if TYPE_CHECKING:
     from tensoropt.compiler.planning.request import Request
@@ -34,6 +40,8 @@ class Training:
     """A training step; each field is the flag of the same name, with its default.
 
     ``loss`` is ``softmax-cross-entropy:OUTPUT,LABELS``, ``mse:OUTPUT,LABELS`` or ``output:NAME``.
+    The first is a mean over the labels other than ``ignore_index`` (-100), in all batches of a
+    step. As in PyTorch, it takes ``label_smoothing`` and ``class_weights``, one number per class.
     ``optimizer`` is sgd, momentum, adam or adamw; ``momentum``, ``betas`` and ``adam_epsilon``
     apply to some of them. ``micro_batches`` is the number of batches with gradients that are summed
     for a step. With "auto" or a range such as "1..8" the search picks the number, and splits the
@@ -61,6 +69,9 @@ class Training:
     freeze: str | Sequence[str] = ()
     unfreeze: str | Sequence[str] = ()
     freeze_rows: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    ignore_index: int | None = None
+    label_smoothing: float | None = None
+    class_weights: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
         self.step()
@@ -89,6 +100,7 @@ class Training:
             check_text(searched)
         return BuildTrainingStepPass(
             loss=self.loss,
+            **self._loss_options(),
             optimizer=self.optimizer,
             **self._rates(),
             micro_batches=1 if searched else whole_number("--micro-batches", batches, 1, MOST),
@@ -101,6 +113,23 @@ class Training:
                 f"{name}={','.join(map(str, rows))}" for name, rows in self.freeze_rows.items()
             ),
         )
+
+    def _loss_options(self) -> dict[str, Any]:
+        """Return the options of the loss; refuse them with a loss that has none."""
+        index, smoothing, weights = self.ignore_index, self.label_smoothing, self.class_weights
+        given: dict[str, Any] = {}
+        if index is not None:
+            given["ignore_index"] = whole_number("--ignore-index", str(index), -(2**31), 2**31 - 1)
+        if smoothing is not None:
+            given["label_smoothing"] = _real("--label-smoothing", smoothing)
+        if weights is not None:
+            numbers = [_real("--class-weights", weight) for weight in weights]
+            given["class_weights"] = ",".join(map(str, numbers))
+        for name in given:
+            if not self.loss.startswith(f"{CROSS_ENTROPY}:"):
+                flag = f"--{name.replace('_', '-')}"
+                raise UserError(f"{flag} belongs to --loss {CROSS_ENTROPY}, got: {self.loss}")
+        return given
 
     def _rates(self) -> dict[str, Any]:
         """Return the options of the optimizer; refuse an option of another optimizer."""

@@ -13,7 +13,14 @@ from tensoropt.compiler.planning.request import Request
 from tensoropt.compiler.support.options import Interface, Option, options_of
 from tensoropt.compiler.support.phases import PHASE_NAMES
 from tensoropt.compiler.support.version import TOOL
-from tensoropt.compiler.training.spec import LOSSES, OPTIMIZERS, PRECISIONS, RECOMPUTE, Optimizer
+from tensoropt.compiler.training.spec import (
+    CROSS_ENTROPY,
+    LOSSES,
+    OPTIMIZERS,
+    PRECISIONS,
+    RECOMPUTE,
+    Optimizer,
+)
 from tensoropt.runtime.support.flags import Parser
 
 __all__ = [
@@ -244,6 +251,11 @@ def add_training(group: argparse._ArgumentGroup) -> None:
         help=f"the loss: {', '.join(LOSSES)}, as softmax-cross-entropy:OUTPUT,LABELS or "
         "output:OUTPUT",
     )
+    add("--ignore-index", metavar="I",
+        help=f"label that does not count in {CROSS_ENTROPY} (default -100)")  # fmt: skip
+    add("--label-smoothing", metavar="S", help=f"of {CROSS_ENTROPY}, from 0 to 1 (default 0)")
+    add("--class-weights", metavar="W,...",
+        help=f"of {CROSS_ENTROPY}: a number per class, or a .npy file of them")  # fmt: skip
     add("--optimizer", metavar="NAME", help=f"{', '.join(OPTIMIZERS)} (default {default.name})")
     add("--momentum", metavar="M", help=f"for --optimizer momentum (default {default.momentum})")
     add(

@@ -6,7 +6,12 @@ import math
 from collections.abc import Sequence
 
 from tensoropt.compiler.support.errors import UserError, did_you_mean
-from tensoropt.compiler.training.gradients.losses import cross_entropy
+from tensoropt.compiler.training.gradients.losses import (
+    class_weights,
+    counted_labels,
+    cross_entropy,
+    masked,
+)
 from tensoropt.compiler.training.signature import Signature
 from tensoropt.compiler.training.spec import Loss
 from tensoropt.dialects.build import Build, element_type, is_float, shape_of, tensor_type
@@ -20,11 +25,17 @@ _INDICES = ("INT64", "INT32")
 _ELEMENTS = {element.name: element for element in ELEMENTS}
 
 
-def build_loss(make: Build, signature: Signature, loss: Loss) -> ir.Value:
-    """Return the scalar loss; the labels become an argument unless an input has their name.
+_Built = tuple[ir.Value, ir.Value | None]
 
-    A narrow output is first widened to float32. "softmax-cross-entropy" is the mean negative log
-    probability of the labels; "mse" is the mean squared difference. Raises UserError if the output
+
+def build_loss(make: Build, signature: Signature, loss: Loss) -> _Built:
+    """Return the scalar loss, and its weight, None if it is 1.
+
+    The labels become an argument unless an input has their name. A narrow output is first widened
+    to float32. "mse" is the mean squared difference. "softmax-cross-entropy" is the mean over all
+    labels of the negative log probability of a label that counts, times its weight, and of 0 for
+    others. The second result is the mean of the weights. The mean over the labels that count is
+    the ratio of both, each summed over the batches of a step. Raises UserError if the output
     does not exist or has the wrong shape or type, or if the input named as labels cannot hold them.
     """
     if loss.output not in signature.outputs:
@@ -43,37 +54,72 @@ def _output_error(loss: Loss, output: ir.Value, expected: str) -> UserError:
     )
 
 
-def _output(make: Build, signature: Signature, loss: Loss, output: ir.Value) -> ir.Value:
+def _output(make: Build, signature: Signature, loss: Loss, output: ir.Value) -> _Built:
     shape = shape_of(output)
     if any(size != 1 for size in shape):
         raise _output_error(loss, output, "one number")
-    return make.reshape(output, []) if shape else make.unary("Identity", output)
+    return make.reshape(output, []) if shape else make.unary("Identity", output), None
 
 
 def _softmax_cross_entropy(
     make: Build, signature: Signature, loss: Loss, output: ir.Value
-) -> ir.Value:
+) -> _Built:
     shape = shape_of(output)
     if not shape:
         raise _output_error(loss, output, "scores with the classes along the last dimension")
     labels = _labels(signature, loss, shape[:-1], _INDICES)
     signature.mark(labels, keys.CLASSES.item(shape[-1] or 1))
-    each, _ = cross_entropy(make, output, labels, -1)
-    if len(shape) == 1:
-        return make.unary("Identity", each)
-    return make.reduce("ReduceMean", each, range(len(shape) - 1), keepdims=False)
+    labels, counted = counted_labels(make, labels, loss.ignore_index)
+    each, logarithms = cross_entropy(make, output, labels, -1)
+    of_classes, weights = _class_weights(make, loss, output), None
+    if of_classes is not None:
+        weights = class_weights(make, of_classes, labels)
+        each = make.mul(each, weights)
+    if loss.label_smoothing:
+        each = make.scaled(each, 1.0 - loss.label_smoothing)
+        each = make.add(each, _smooth_part(make, loss, logarithms, of_classes))
+    each, weights = masked(make, each, weights, counted)
+    dims = range(len(shape) - 1)
+    if not dims:
+        return make.unary("Identity", each), make.unary("Identity", weights)
+    mean, weight = (make.reduce("ReduceMean", x, dims, keepdims=False) for x in (each, weights))
+    return mean, weight
 
 
-def _mse(make: Build, signature: Signature, loss: Loss, output: ir.Value) -> ir.Value:
+def _class_weights(make: Build, loss: Loss, output: ir.Value) -> ir.Value | None:
+    """Return the weights of the classes, None if all are 1."""
+    classes, weights = shape_of(output)[-1], loss.class_weights
+    if not weights:
+        return None
+    if len(weights) != classes:
+        raise UserError(
+            f"--class-weights: expected {classes} numbers, as '{loss.output}' has {classes} "
+            f"classes, got: {len(weights)}"
+        )
+    return make.constant(make.like(weights, output))
+
+
+def _smooth_part(
+    make: Build, loss: Loss, logarithms: ir.Value, weights: ir.Value | None
+) -> ir.Value:
+    """Return the part of each label's loss that smoothing spreads over all classes."""
+    last = len(shape_of(logarithms)) - 1
+    if weights is not None:
+        logarithms = make.mul(logarithms, weights)
+    total = make.reduce("ReduceSum", logarithms, [last], keepdims=False)
+    return make.scaled(total, -loss.label_smoothing / (shape_of(logarithms)[last] or 1))
+
+
+def _mse(make: Build, signature: Signature, loss: Loss, output: ir.Value) -> _Built:
     shape = shape_of(output)
     element = element_of(str(element_type(signature.outputs[loss.output])))
     assert element is not None
     labels = _labels(signature, loss, shape, (element.name,))
     difference = make.sub(output, make.cast(labels, element_type(output)))
     if not shape:
-        return make.mul(difference, difference)
+        return make.mul(difference, difference), None
     total = make.reduce("ReduceSumSquare", difference, range(len(shape)), keepdims=False)
-    return make.scaled(total, 1.0 / math.prod(size or 1 for size in shape))
+    return make.scaled(total, 1.0 / math.prod(size or 1 for size in shape)), None
 
 
 def _labels(

@@ -11,6 +11,7 @@ from tensoropt.compiler.support.errors import UserError, did_you_mean
 
 __all__ = [
     "AUTO",
+    "CROSS_ENTROPY",
     "LOSSES",
     "OPTIMIZERS",
     "PRECISIONS",
@@ -23,10 +24,12 @@ __all__ = [
     "parse_loss",
     "parse_patterns",
     "parse_rows",
+    "parse_weights",
     "pattern_of",
 ]
 
-LOSSES = ("output", "softmax-cross-entropy", "mse")
+CROSS_ENTROPY = "softmax-cross-entropy"
+LOSSES = ("output", CROSS_ENTROPY, "mse")
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw")
 PRECISIONS = ("float32", "float16", "bfloat16")
 RECOMPUTE = ("none", "light", "half", "blocks")
@@ -41,11 +44,30 @@ class Loss:
     With ``kind`` "output", the output is the loss itself, a scalar. Otherwise ``labels`` names the
     input that it is compared with: class indices (int64), one for each position in all dimensions
     except the last, or for "mse" values of the output's shape.
+
+    The cross entropy has the parameters of PyTorch's: labels equal to ``ignore_index`` do not
+    count, ``label_smoothing`` is the part of the probability that all classes share, and
+    ``class_weights`` are one number per class, none if all are 1.
     """
 
     kind: str
     output: str
     labels: str | None = None
+    ignore_index: int = -100
+    label_smoothing: float = 0.0
+    class_weights: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        index, smoothing = self.ignore_index, self.label_smoothing
+        _check(-(2**31) <= index < 2**31, "ignore index", "an int32 number", index)
+        _check(0 <= smoothing <= 1, "label smoothing", "from 0 to 1", smoothing)
+        for weight in self.class_weights:
+            _check(0 <= weight < _MOST, "class weights", "finite numbers from 0", weight)
+
+    @property
+    def counts_labels(self) -> bool:
+        """True if the loss is a mean over the labels that count, over a whole step."""
+        return self.kind == CROSS_ENTROPY
 
     def __str__(self) -> str:
         names = self.output if self.labels is None else f"{self.output},{self.labels}"
@@ -67,6 +89,14 @@ def parse_loss(text: str) -> Loss:
         form = "output:NAME" if kind == "output" else f"{kind}:OUTPUT,LABELS"
         raise UserError(f"loss: expected {form}, got: '{text}'")
     return Loss(kind, output, labels)
+
+
+def parse_weights(text: str) -> tuple[float, ...]:
+    """Parse the weights of classes, separated by commas. Raises UserError."""
+    try:
+        return tuple(map(float, filter(None, text.split(","))))
+    except ValueError:
+        raise UserError(f"class weights: expected numbers such as 1,0.5, got: '{text}'") from None
 
 
 def parse_patterns(text: str) -> tuple[str, ...]:

@@ -81,13 +81,17 @@ class _Step:
         parameters = self._parameters()
         self._narrow()
         with ir.InsertionPoint(self.signature.block):
-            loss = build_loss(self._builder("loss", "forward"), self.signature, self.spec.loss)
+            make = self._builder("loss", "forward")
+            loss, weight = build_loss(make, self.signature, self.spec.loss)
             training = Training(self._seed, self.buffers.__setitem__)
             taped = tape(self.signature.block, self.versions, self.marker, training)
             parameters = [w for w in parameters if w not in self.buffers]
             reverse = Reverse(taped, set(parameters), self.marker, self.opset)
             reverse.run(loss, self._seed_gradient(loss))
             self.signature.add_result(loss, self.signature.free_name("loss"))
+            if weight is not None:
+                name = self.signature.free_name("loss.weight")
+                self.signature.add_result(weight, name)
             finished = len(self.marker.made)
             gradients = {w: g for w in parameters if (g := reverse.gradient(w)) is not None}
             if not gradients:

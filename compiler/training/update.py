@@ -72,10 +72,16 @@ class Update:
         return self.gradients[w]
 
     def _factor(self, scalars: Scalars) -> Scalar:
-        """Return the factor of all gradients: it undoes the loss scale and clips."""
+        """Return the factor of all gradients: it undoes the loss scale and clips.
+
+        It also divides by the weight of the loss, which is known only after all micro-batches.
+        """
         scale: Scalar = 1.0
         if self.spec.scales_loss:
             scale = scalars.op("Div", 1.0, scalars.wide(self.signature.hyper("loss_scale")))
+        if self.spec.loss.counts_labels:
+            weight = scalars.wide(self.signature.hyper("loss_weight"))
+            scale = scalars.op("Div", scale, weight)
         if self.spec.clip_norm is None:
             return scale
         norm = scalars.times(scalars.root(scalars.wide(self._sum_of_squares())), scale)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
@@ -26,7 +27,8 @@ __all__ = ["TrainingInterrupted", "TrainingRun", "run_job", "train"]
 class TrainingRun:
     """Results of a training run: ``result`` has totals, the other fields one number per step.
 
-    Step times are measured on rank 0 and include reading the data.
+    Step times are measured on rank 0 and include reading the data. A step in which all labels are
+    ignored has the loss NaN, as in PyTorch.
     """
 
     result: TrainResult
@@ -124,5 +126,7 @@ def _choose_plan(folder: Path, devices: int | None) -> tuple[Path, Path | None]:
 def _run_of(result: TrainResult, log: Path) -> TrainingRun:
     lines = log.read_text(encoding="utf-8").splitlines()
     steps = [json.loads(line) for line in lines[len(lines) - result.steps :]]
+    for step in steps:
+        step["loss"] = math.nan if step["loss"] is None else step["loss"]
     columns = [tuple(step[name] for step in steps) for name in ("loss", "time_s", "learning_rate")]
     return TrainingRun(result, *columns)

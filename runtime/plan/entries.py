@@ -97,7 +97,9 @@ class LossEntry(TypedDict):
     output: str
     labels: str | None
     classes: NotRequired[int | None]
-    ignore: NotRequired[int | None]
+    ignore_index: NotRequired[int]
+    label_smoothing: NotRequired[float]
+    class_weights: NotRequired[list[float]]
 
 
 class OptimizerEntry(TypedDict):
@@ -150,6 +152,7 @@ class TrainingEntry(TypedDict):
     state: list[StateEntry]
     gradients: list[GradientEntry]
     loss_output: str
+    weight_output: NotRequired[str]
 
 
 class PassedEntry(TypedDict):

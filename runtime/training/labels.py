@@ -18,15 +18,17 @@ def check_labels(plan: TrainingPlan, name: str, array: Array) -> None:
 
     Plans without a number of classes are not checked.
     """
-    classes, ignored = plan.loss.get("classes"), plan.loss.get("ignore")
+    classes, ignored = plan.loss.get("classes"), plan.loss.get("ignore_index")
     if name != plan.loss["labels"] or classes is None or not array.size:
         return
     wrong = (array < 0) | (array >= classes)
     if ignored is not None:
         wrong &= array != ignored
     if wrong.any():
+        other = "" if ignored is None else f", or {ignored} to ignore a label"
         raise UserError(
-            f"input '{name}': expected classes from 0 to {classes - 1}, got: {array[wrong][0]}"
+            f"input '{name}': expected classes from 0 to {classes - 1}{other}, "
+            f"got: {array[wrong][0]}"
         )
 
 

@@ -49,15 +49,16 @@ class Log:
     def add(self, facts: StepFacts) -> None:
         """Record a step, and flush it to the log file."""
         self.first = facts.loss if self.first is None else self.first
-        self.last = facts.loss
+        self.last = self.last if facts.loss is None else facts.loss
         self._times.append(facts.time_s)
         if self._file is not None:
             self._write(self._file, json.dumps(_entry(facts)) + "\n")
         if self._link is not None and time.monotonic() >= self._shown:
             self._shown = time.monotonic() + _SHOW_S
             per_s = self._samples / facts.time_s
+            loss = "without a label" if facts.loss is None else f"loss {facts.loss:.6g}"
             self._link.show(
-                f"step {facts.step} of {self._end}, loss {facts.loss:.6g}, "
+                f"step {facts.step} of {self._end}, {loss}, "
                 f"{facts.time_s * 1e3:.1f} ms, {per_s:.4g} samples/s"
             )
 
@@ -84,7 +85,7 @@ class Log:
             self._file.close()
 
 
-def _entry(facts: StepFacts) -> dict[str, float | int | bool]:
+def _entry(facts: StepFacts) -> dict[str, float | int | bool | None]:
     optional = {
         "loss_scale": facts.loss_scale,
         "skipped": True if facts.skipped else None,

@@ -79,6 +79,7 @@ class TrainingPlan:
     start: str
     loss: LossEntry
     loss_output: str
+    weight_output: str | None
     optimizer: OptimizerEntry
     hyper: tuple[Hyper, ...]
     state: tuple[State, ...]
@@ -101,6 +102,7 @@ class TrainingPlan:
             training["start"],
             training["loss"],
             training["loss_output"],
+            training.get("weight_output"),
             training["optimizer"],
             tuple(_hyper(entry) for entry in training["hyper"]),
             tuple(_state(plan, entry) for entry in training["state"]),

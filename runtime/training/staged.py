@@ -17,6 +17,7 @@ from tensoropt.runtime.stages.schedule import Task
 from tensoropt.runtime.support.dtypes import dtype_of
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.training.finite import all_finite
+from tensoropt.runtime.training.loss import BatchLoss
 from tensoropt.runtime.training.plan import TrainingPlan
 from tensoropt.runtime.training.state import Held
 from tensoropt.runtime.training.step import Step
@@ -60,7 +61,7 @@ class StagedStep(Step):
         plan, held = self.plan, self.held
         read = {**self.sums, **self.scalars, **held.state, **held.gradients}
         changed = {s.result: held.state[s.name] for s in plan.state_of(held.rank)}
-        written = {**changed, **held.gradients, plan.loss_output: self.loss}
+        written = {**changed, **held.gradients, **self._losses}
         for graph in self.sessions:
             self.bind(graph, read, written, {*self._graphs.passed, *self._graphs.inputs})
 
@@ -74,13 +75,13 @@ class StagedStep(Step):
         self.losses(lambda _: 0, lambda _: zeros)
         self.run_update()
 
-    def losses(self, seed: Callable[[int], int], batch: Batch) -> list[float]:
+    def losses(self, seed: Callable[[int], int], batch: Batch) -> list[BatchLoss]:
         """Run all forward and backward passes; returns the loss of each micro-batch.
 
         ``seed`` and ``batch`` return the seed and the inputs of a micro-batch. All ranks must call
         this. Raises `UserError`, which names the stage and the task.
         """
-        losses = [math.nan] * self.plan.micro_batches
+        losses = [BatchLoss(math.nan)] * self.plan.micro_batches
         last = self.stages.schedule.chunks - 1
         for task in self.stages.schedule.orders[self.stage]:
             try:
@@ -88,7 +89,7 @@ class StagedStep(Step):
             except UserError as error:
                 raise UserError(f"stage {self.stage}, task {task}: {error}") from None
             if task.work == "F" and task.chunk == last:
-                losses[task.micro_batch] = float(self.loss.get())
+                losses[task.micro_batch] = self.batch_loss()
         self.end_sends()
         root = self.stages.schedule.places[last] * math.prod(self.plan.plan.mesh)
         return self._messages.waited(lambda: self._messages.comm.bcast(losses, root))

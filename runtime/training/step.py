@@ -18,6 +18,7 @@ from tensoropt.runtime.support.dtypes import Array, dtype_of
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.training.constants import constant_bytes
 from tensoropt.runtime.training.finite import FiniteCheck
+from tensoropt.runtime.training.loss import BatchLoss
 from tensoropt.runtime.training.plan import TrainingPlan
 from tensoropt.runtime.training.state import Held
 
@@ -72,13 +73,23 @@ class Step:
         self.update = self.sessions[update]
         make = state.provider.zeros
         self.scalars = {h.name: make((), dtype_of(h.dtype)) for h in plan.hyper}
-        self.loss = make((), dtype_of(plan.plan.outputs[0].dtype))
+        self._losses = {
+            t.name: make((), dtype_of(t.dtype))
+            for t in plan.plan.outputs
+            if t.name in (plan.loss_output, plan.weight_output)
+        }
         self.sums = {
             gradient.accumulator: state.gradients[gradient.tensor.name]
             for gradient in plan.gradients_of(state.rank)
             if gradient.accumulator is not None
         }
         self.gradients_are_finite = FiniteCheck(list(state.gradients.values()), state.provider)
+
+    def batch_loss(self) -> BatchLoss:
+        """Return the loss of the last run of the graph that computes it."""
+        loss = float(self._losses[self.plan.loss_output].get())
+        name = self.plan.weight_output
+        return BatchLoss(loss) if name is None else BatchLoss(loss, float(self._losses[name].get()))
 
     @property
     def waited_s(self) -> float:
@@ -147,8 +158,7 @@ class TrainingStep(Step):
         make = state.provider.zeros
         self.gradients = self.sessions[GRADIENTS]
         self.batch = {t.name: make(t.local_shape(), dtype_of(t.dtype)) for t in plan.plan.inputs}
-        read, written = {**self.batch, **self.sums}, {plan.loss_output: self.loss}
-        self._bind(GRADIENTS, read, written)
+        self._bind(GRADIENTS, {**self.batch, **self.sums}, self._losses)
         self._bind(UPDATE, state.gradients, {})
 
     def _bind(
@@ -174,7 +184,7 @@ class TrainingStep(Step):
 
     def losses(
         self, seed: Callable[[int], int], batch: Callable[[int], Mapping[str, Array]]
-    ) -> list[float]:
+    ) -> list[BatchLoss]:
         """Run the first graph on each micro-batch of the rank; returns their losses.
 
         ``seed`` and ``batch`` return the seed and the inputs of a micro-batch. Raises `UserError`.
@@ -191,7 +201,7 @@ class TrainingStep(Step):
         """Run the second graph. Raises `UserError`."""
         self.update.run()
 
-    def forward_backward(self) -> float:
+    def forward_backward(self) -> BatchLoss:
         """Run the first graph on one micro-batch; returns its loss. Raises `UserError`."""
         self.gradients.run()
-        return float(self.loss.get())
+        return self.batch_loss()

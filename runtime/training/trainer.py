@@ -22,6 +22,7 @@ from tensoropt.runtime.training.data.source import Parts
 from tensoropt.runtime.training.diagnose import first_not_finite
 from tensoropt.runtime.training.job import TrainJob
 from tensoropt.runtime.training.labels import check_labels, describe_integers
+from tensoropt.runtime.training.loss import BatchLoss, loss_of_step
 from tensoropt.runtime.training.schedule import LossScale, learning_rate, seed_of
 from tensoropt.runtime.training.staged import StagedStep
 from tensoropt.runtime.training.step import TrainingStep
@@ -41,11 +42,11 @@ class StepFacts:
     """One step for the log; ``time_s`` is the time on this rank, including reading the data.
 
     ``own_s`` is ``time_s`` without the time in collectives, which is mostly waiting for slower
-    ranks; None on a device, as its time is not measured.
+    ranks; None on a device, as its time is not measured. ``loss`` is None if no label counts.
     """
 
     step: int
-    loss: float
+    loss: float | None
     time_s: float
     learning_rate: float
     loss_scale: float | None = None
@@ -130,9 +131,10 @@ class Trainer:
         self._step.set("step", self.progress.updates + 1)
         if self._scale is not None:
             self._step.set("loss_scale", self._scale.value)
-        losses = self._of_all_replicas(self._losses(number))
-        loss = math.fsum(losses) / len(losses) if all(map(math.isfinite, losses)) else math.nan
+        loss, weight = loss_of_step(self._of_all_replicas(self._losses(number)))
         is_good = self._agree(loss, ask)
+        # Without a label that counts all gradients are zero, and any weight keeps them so.
+        self._step.set("loss_weight", weight or 1.0)
         scale = self._scale.value if self._scale else None
         before_update()
         if is_good:
@@ -154,14 +156,14 @@ class Trainer:
         self._scale = self._loss_scale()
         self._ahead.start(progress.samples + self._own.start * self.plan.batch)
 
-    def _losses(self, number: int) -> list[float]:
+    def _losses(self, number: int) -> list[BatchLoss]:
         try:
             return self._step.losses(partial(self._seed, number), self._batch)
         except UserError as error:
             hint = describe_integers(str(error), self._read)
             raise UserError(f"step {number}: {error}{hint}") from None
 
-    def _of_all_replicas(self, losses: list[float]) -> list[float]:
+    def _of_all_replicas(self, losses: list[BatchLoss]) -> list[BatchLoss]:
         """Return the losses of all micro-batches; ``losses`` are of the rank's own."""
         if self.plan.plan.replicas == 1:
             return losses
@@ -181,11 +183,11 @@ class Trainer:
             check_labels(self.plan, name, array)
         return self._read
 
-    def _agree(self, loss: float, ask: int) -> bool:
+    def _agree(self, loss: float | None, ask: int) -> bool:
         """Return whether the step is good on every rank."""
         from mpi4py import MPI
 
-        bad = not math.isfinite(loss) or not self._step.gradients_are_finite()
+        bad = not _is_finite(loss) or not self._step.gradients_are_finite()
         flags = np.array([bad, ask], np.int32)
         start = time.perf_counter()
         self._comm.Allreduce(MPI.IN_PLACE, flags, MPI.MAX)
@@ -193,13 +195,13 @@ class Trainer:
         self.asked = int(flags[1])
         return not flags[0]
 
-    def _drop(self, number: int, loss: float) -> None:
+    def _drop(self, number: int, loss: float | None) -> None:
         """Undo a bad step: the loss scale was too large, or else training stops."""
         self.held.restore()
-        if math.isfinite(loss) and self._scale is not None and self._scale.overflowed():
+        if _is_finite(loss) and self._scale is not None and self._scale.overflowed():
             self.skipped += 1
             return
-        cause = "a gradient is not finite" if math.isfinite(loss) else f"the loss is {loss}"
+        cause = "a gradient is not finite" if _is_finite(loss) else f"the loss is {loss}"
         raise StoppedError(f"step {number}: {cause}")
 
     def first_not_finite(self) -> str:
@@ -225,3 +227,7 @@ class Trainer:
             loss_scale=self._scale.value if self._scale else None,
             good_steps=self._scale.good if self._scale else 0,
         )
+
+
+def _is_finite(loss: float | None) -> bool:
+    return loss is None or math.isfinite(loss)

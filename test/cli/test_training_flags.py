@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 Refused = Callable[..., str]
 
 LOSS = ("--train", "--loss", "mse:y,t")
+LABELS = ("--train", "--loss", "softmax-cross-entropy:y,labels")
 
 
 @pytest.mark.parametrize(
@@ -22,6 +24,14 @@ LOSS = ("--train", "--loss", "mse:y,t")
         (["--train", "--loss", "mes:y,t"], "--loss: unknown kind 'mes', valid choices are output"),
         (["--train", "--loss", "mse:y"], "--loss: expected mse:OUTPUT,LABELS, got: 'mse:y'"),
         (["--train", "--loss", "mse:z,t"], "no output 'z'; the model has y"),
+        ([*LOSS, "--ignore-index", "0"], "--ignore-index belongs to --loss softmax-cross-entropy"),
+        ([*LABELS, "--ignore-index", "x"], "--ignore-index: expected a whole number from -2147"),
+        ([*LABELS, "--label-smoothing", "1.5"], "--label-smoothing: expected from 0 to 1, got: 1"),
+        ([*LABELS, "--label-smoothing", "a"], "--label-smoothing: expected a number, got: 'a'"),
+        ([*LABELS, "--class-weights", "1,a"], "--class-weights: expected a number, got: 'a'"),
+        ([*LABELS, "--class-weights", "1,-1"], "--class-weights: expected finite numbers from 0"),
+        ([*LABELS, "--class-weights", "1,2"], "--class-weights: expected 16 numbers, as 'y' has 1"),
+        ([*LABELS, "--class-weights", "no.npy"], "--class-weights no.npy: no such file"),
         ([*LOSS, "--optimizer", "adamm"], "--optimizer: unknown name 'adamm', valid choices are"),
         ([*LOSS, "--optimizer", "adamm"], "did you mean 'adam'?"),
         ([*LOSS, "--momentum", "0.5"], "--momentum belongs to --optimizer momentum, got: --opti"),
@@ -50,3 +60,12 @@ def test_what_is_refused(mlp: Path, refused: Refused, flags: list[str], message:
 def test_an_empty_choice_is_refused(mlp: Path, refused: Refused) -> None:
     assert "--loss: unknown kind ''" in refused(mlp, "--train", "--loss=")
     assert "--recompute: unknown choice ''" in refused(mlp, *LOSS, "--recompute=")
+
+
+def test_weights_of_classes_from_a_file(mlp: Path, refused: Refused, tmp_path: Path) -> None:
+    np.save(tmp_path / "w.npy", np.ones((2, 3)))
+    message = refused(mlp, *LABELS, "--class-weights", str(tmp_path / "w.npy"))
+    assert "w.npy: expected a vector of numbers, got: float64 of shape (2, 3)" in message
+    np.save(tmp_path / "w.npy", np.arange(3))
+    message = refused(mlp, *LABELS, "--class-weights", str(tmp_path / "w.npy"))
+    assert "--class-weights: expected 16 numbers, as 'y' has 16 classes, got: 3" in message

@@ -27,7 +27,7 @@ __all__ = ["points", "relative_error"]
 Array = npt.NDArray[Any]
 Make = Callable[[], ir.Module]
 
-_HYPER = {"learning_rate": 0.1, "step": 3, "seed": 5, "loss_scale": 8}
+_HYPER = {"learning_rate": 0.1, "step": 3, "seed": 5, "loss_scale": 8, "loss_weight": 0.5}
 
 
 def points(

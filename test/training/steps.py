@@ -129,13 +129,19 @@ class Step:
         return dict(zip(names, self.session.run(names, given), strict=True))
 
     def step(self, *batches: Mapping[str, Array], **hyper: float) -> list[float]:
-        """Run the micro-batches of one step; return the loss of each."""
-        losses = []
+        """Run the micro-batches of one step; return the loss of each.
+
+        The weight of all of them, which the update takes, is known only after the last.
+        """
         for sum_ in self.sums:
             self.state[sum_] = np.zeros_like(self.state[sum_])
+        runs = []
         for feeds in batches:
-            got = self.run(feeds, **hyper)
-            losses.append(float(got["loss"]))
-            self.state.update({sum_: got[name] for sum_, name in self.sums.items()})
+            last = dict(self.state)
+            runs.append(self.run(feeds, loss_weight=1.0, **hyper))
+            self.state.update({sum_: runs[-1][name] for sum_, name in self.sums.items()})
+        weights = [float(run.get("loss.weight", 1.0)) for run in runs]
+        self.state = last
+        got = self.run(batches[-1], loss_weight=float(np.mean(weights)) or 1.0, **hyper)
         self.state.update({old: got[new] for old, new in self.updates.items()})
-        return losses
+        return [float(run["loss"]) / (w or np.nan) for run, w in zip(runs, weights, strict=True)]

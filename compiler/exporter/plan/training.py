@@ -13,7 +13,7 @@ from tensoropt.compiler.exporter.plan.describe import (
     dtype_of,
 )
 from tensoropt.compiler.training.cut import Parts, argument_names, result_names
-from tensoropt.compiler.training.spec import TrainingSpec
+from tensoropt.compiler.training.spec import Loss, TrainingSpec
 from tensoropt.dialects import onnx
 from tensoropt.dialects.build import shape_of
 from tensoropt.dialects.mlir import ir
@@ -71,9 +71,9 @@ class Described:
         ``start`` is the source of parameters and buffers: "weights" or "checkpoint".
         """
         own = _Graphs(parts)
-        (loss,) = self.model["outputs"]
-        training = {
-            "loss": {**asdict(spec.loss), "classes": self.classes},
+        loss, *weights = self.model["outputs"]
+        training: dict[str, object] = {
+            "loss": self._loss(spec.loss),
             "optimizer": asdict(spec.optimizer),
             "micro_batches": spec.micro_batches,
             "clip_norm": spec.clip_norm,
@@ -101,7 +101,21 @@ class Described:
             ],
             "loss_output": loss["name"],
         }
+        if weights:
+            training["weight_output"] = weights[0]["name"]
         return {**self.model, "training": training}
+
+    def _loss(self, loss: Loss) -> dict[str, object]:
+        entry = {"kind": loss.kind, "output": loss.output, "labels": loss.labels}
+        if not loss.counts_labels:
+            return {**entry, "classes": self.classes}
+        return {
+            **entry,
+            "classes": self.classes,
+            "ignore_index": loss.ignore_index,
+            "label_smoothing": loss.label_smoothing,
+            "class_weights": list(loss.class_weights),
+        }
 
 
 class _Graphs:

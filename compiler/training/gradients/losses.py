@@ -21,7 +21,7 @@ from tensoropt.dialects import onnx
 from tensoropt.dialects.build import Build, element_type, int_attr, shape_of, tensor_type
 from tensoropt.dialects.mlir import ir
 
-__all__ = ["CROSS_ENTROPY", "cross_entropy"]
+__all__ = ["CROSS_ENTROPY", "class_weights", "counted_labels", "cross_entropy", "masked"]
 
 CROSS_ENTROPY = "tensoropt.CrossEntropy"
 """An operator that exists only until a step has its training form."""
@@ -41,6 +41,29 @@ def cross_entropy(make: Build, scores: ir.Value, labels: ir.Value, axis: int) ->
     kinds = [tensor_type(shape, element_type(scores)), scores.type]
     index = make.unsqueeze(labels, [axis])
     return make.onnx_many(CROSS_ENTROPY, [scores, index], kinds, axis=int_attr(axis))
+
+
+def counted_labels(make: Build, labels: ir.Value, ignored: int) -> tuple[ir.Value, ir.Value]:
+    """Return the labels, with class 0 for those that are ``ignored``, and the mask of others."""
+    same = make.compare("Equal", labels, make.scalar(ignored, labels))
+    counted = make.unary("Not", same)
+    return make.where(counted, labels, make.scalar(0, labels)), counted
+
+
+def class_weights(make: Build, weights: ir.Value, labels: ir.Value) -> ir.Value:
+    """Return the weight of the class of each label; ``weights`` have no gradient."""
+    kind = tensor_type(shape_of(labels), element_type(weights))
+    return make.onnx(_WEIGHTS, [weights, labels], kind)
+
+
+def masked(
+    make: Build, loss: ir.Value, weights: ir.Value | None, counted: ir.Value
+) -> tuple[ir.Value, ir.Value]:
+    """Return the loss and the weight (None: 1) of each sample, both 0 unless it is ``counted``."""
+    loss = make.where(counted, loss, make.scalar(0.0, loss))
+    if weights is None:
+        return loss, make.cast(counted, element_type(loss))
+    return loss, make.where(counted, weights, make.scalar(0.0, weights))
 
 
 @forward_form(CROSS_ENTROPY)
@@ -104,19 +127,19 @@ def _labels(f: ForwardOp) -> tuple[ir.Value, ir.Value | None]:
 
     The mask is ``None`` if no label can be ignored.
     """
-    make, labels, ignored = f.make, f.operands[1], f.info.attribute("ignore_index")
-    if ignored is None:
-        return labels, None
-    same = make.compare("Equal", labels, make.scalar(int(ignored), labels))
-    counted = make.unary("Not", same)
-    return make.where(counted, labels, make.scalar(0, labels)), counted
+    labels, ignored = f.operands[1], f.info.attribute("ignore_index")
+    return (labels, None) if ignored is None else counted_labels(f.make, labels, int(ignored))
 
 
 def _reduce(f: ForwardOp, loss: ir.Value, labels: ir.Value, counted: ir.Value | None) -> ir.Value:
     """Return the weighted losses, summed or averaged over their weights if requested."""
-    make, how = f.make, str(f.info.attribute("reduction", "mean"))
-    weights, dims = _weights(f, labels, counted), range(len(shape_of(loss)))
-    loss = loss if weights is None else make.mul(loss, weights)
+    make, how, weights = f.make, str(f.info.attribute("reduction", "mean")), None
+    if len(f.operands) > 2 and not onnx.is_no_value(f.operands[2]):
+        weights = class_weights(make, f.operands[2], labels)
+        loss = make.mul(loss, weights)
+    if counted is not None:
+        loss, weights = masked(make, loss, weights, counted)
+    dims = range(len(shape_of(loss)))
     if how == "none":
         return loss
     if how == "mean" and weights is None:
@@ -125,19 +148,6 @@ def _reduce(f: ForwardOp, loss: ir.Value, labels: ir.Value, counted: ir.Value | 
     if how == "sum" or weights is None:
         return total
     return make.div(total, make.reduce("ReduceSum", weights, dims, keepdims=False))
-
-
-def _weights(f: ForwardOp, labels: ir.Value, counted: ir.Value | None) -> ir.Value | None:
-    """Return the weight of each sample, ``None`` if all are 1."""
-    make, weights = f.make, None
-    if len(f.operands) > 2 and not onnx.is_no_value(f.operands[2]):
-        kind = tensor_type(shape_of(labels), element_type(f.operands[2]))
-        weights = make.onnx(_WEIGHTS, [f.operands[2], labels], kind)
-    if counted is None:
-        return weights
-    if weights is None:
-        return make.cast(counted, element_type(f.operands[0]))
-    return make.where(counted, weights, make.scalar(0.0, weights))
 
 
 @forward_form(_WEIGHTS)

@@ -146,12 +146,22 @@ def test_places(capsys, plans, data, tmp_path: Path) -> None:
     assert found == f"--loss-scale: {plans['data1']} has none, expected --precision float16 in it"
 
 
-def test_a_label_out_of_range(capsys, classifier, spoilt, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("label", "ignored", "classes"),
+    [
+        (4, {}, "0 to 3"),
+        (-5, {"ignore_index": -100}, "0 to 3, or -100 to ignore a label"),
+        (-100, {"ignore_index": 2}, "0 to 3, or 2 to ignore a label"),
+    ],
+)
+def test_a_label_out_of_range(
+    capsys, classifier, spoilt, tmp_path: Path, label: int, ignored: dict[str, int], classes: str
+) -> None:
     plan = classifier.plan(tmp_path / "plan", 2)
-    edit(plan, lambda content: content["training"]["loss"].update(classes=4))
-    data = spoilt(lambda held: held["labels"].__setitem__(6, 4))
+    edit(plan, lambda content: content["training"]["loss"].update(classes=4, **ignored))
+    data = spoilt(lambda held: held["labels"].__setitem__(6, label))
     found = refused(capsys, plan, "--train", "--data", data, "--steps", 3)
-    expected = "step 2: input 'labels': expected classes from 0 to 3, got: 4"
+    expected = f"step 2: input 'labels': expected classes from {classes}, got: {label}"
     assert found == f"rank 1 of 2: {expected}"
 
 
