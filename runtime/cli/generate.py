@@ -36,7 +36,7 @@ def add_text_flags(parser: argparse.ArgumentParser) -> None:
     add("--temperature", type=number(0.0), default=0.0, metavar="T",
         help="0 takes the likeliest token, above 0 samples (default 0)")  # fmt: skip
     add("--top-k", type=integer(1), metavar="K", help="sample from the K likeliest tokens")
-    add("--top-p", type=number(0.0), metavar="P",
+    add("--top-p", type=number(0.0, 1.0, is_above=True), metavar="P",
         help="sample from the fewest tokens with a total probability of P")  # fmt: skip
     add("--stop", action="append", default=[], metavar="TEXT",
         help="end before this text (repeatable)")  # fmt: skip

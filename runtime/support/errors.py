@@ -12,6 +12,7 @@ __all__ = [
     "UserError",
     "cause_of",
     "did_you_mean",
+    "is_failure",
     "one_line",
     "printable",
     "shortage",
@@ -115,6 +116,17 @@ def cause_of(error: BaseException) -> str:
     remedy = shortage(text)
     found = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return f"{found}, {remedy}" if remedy else found
+
+
+def is_failure(error: BaseException) -> bool:
+    """Return True if an exception concerns only the work that raised it.
+
+    So does a panic of a library in Rust, although it is no `Exception`. A lack of memory, an
+    interrupt and an exit concern the whole process.
+    """
+    if isinstance(error, MemoryError):
+        return False
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 def shortage(text: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,13 +53,13 @@ class Kind(Generic[T]):
         """Return a valid value in its own type; raises ValueError with the reason."""
         try:
             return self.take(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise ValueError(self._refusal(value)) from None
 
     def __call__(self, text: str) -> T:
         try:
             return self.take(self.parse(text))
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             from argparse import ArgumentTypeError  # ranks read no flags
 
             raise ArgumentTypeError(self._refusal(text)) from None
@@ -81,9 +82,18 @@ def integer(low: int, high: int | None = None) -> Kind[int]:
     return Kind(f"a whole number from {low}{'' if high is None else f' to {high}'}", take, int)
 
 
-def number(low: float) -> Kind[float]:
-    """Return the kind of finite numbers from ``low``."""
-    return _real(f"a number from {low:g}", lambda value: value >= low)
+def number(low: float, high: float | None = None, *, is_above: bool = False) -> Kind[float]:
+    """Return the kind of finite numbers from ``low`` to ``high``, both included.
+
+    If it ``is_above``, without ``low``.
+    """
+    first = f"a number {'above' if is_above else 'from'} {low:g}"
+
+    def is_valid(value: float) -> bool:
+        is_from = value > low if is_above else value >= low
+        return is_from and (high is None or value <= high)
+
+    return _real(first if high is None else f"{first} to {high:g}", is_valid)
 
 
 def choice(*choices: str) -> Kind[str]:
@@ -102,7 +112,7 @@ def _real(expected: str, is_valid: Callable[[float], bool]) -> Kind[float]:
     def take(value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, Real):
             raise TypeError
-        if not is_valid(float(value)) or float(value) == float("inf"):
+        if not is_valid(float(value)) or not math.isfinite(value):
             raise ValueError
         return float(value)
 

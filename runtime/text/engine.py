@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
 from typing import Self
 
@@ -15,7 +16,8 @@ import numpy as np
 from tensoropt.runtime.pool.pool import Pool
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.messages import Message
-from tensoropt.runtime.text.sampling import NO_TOKEN, Likely
+from tensoropt.runtime.text.isolation import TextFailedError, isolated
+from tensoropt.runtime.text.sampling import Likely
 from tensoropt.runtime.text.stopping import StopTexts
 from tensoropt.runtime.text.tokens import TextOf
 
@@ -189,6 +191,8 @@ class Engine:
                     self.proposed += message["proposed"]
                     self.accepted += message["accepted"]
                     self._deliver(message["chosen"])
+                    for key, why, is_refused in message["failed"]:
+                        self._fail_text(key, UserError(why) if is_refused else TextFailedError(why))
             except BaseException as error:
                 self._fail(error)
 
@@ -216,27 +220,37 @@ class Engine:
 
     def _deliver(self, chosen: Sequence[tuple[int, int | None, Likely | None]]) -> None:
         for key, token, likely in chosen:
-            with self._lock:
-                request = self._texts.get(key)
-                if request is None:  # dropped
-                    continue
-                writer = request.writers[key]
-                if token is None and likely is not None:
-                    writer.prompt.append(likely)
-                    continue
-                if token is None:
-                    self._admitted.add(key)
-                    if request.waited_s is None:
-                        request.waited_s = perf_counter() - request.submitted_s
-                    continue
-            if token == NO_TOKEN:
-                self.cancel(request)
-                request.deliver(UserError("grammar: no token of the model can continue the text"))
-                continue
-            piece = writer.add(token, likely)
-            request.deliver(piece)
-            if piece.finish is not None:
-                self._end(key, request, is_stopped=writer.until.found)
+            with isolated(partial(self._fail_text, key)):
+                self._deliver_choice(key, token, likely)
+
+    def _deliver_choice(self, key: int, token: int | None, likely: Likely | None) -> None:
+        with self._lock:
+            request = self._texts.get(key)
+            if request is None:  # dropped
+                return
+            writer = request.writers[key]
+            if token is None and likely is not None:
+                writer.prompt.append(likely)
+                return
+            if token is None:
+                self._admitted.add(key)
+                if request.waited_s is None:
+                    request.waited_s = perf_counter() - request.submitted_s
+                return
+        piece = writer.add(token, likely)
+        request.deliver(piece)
+        if piece.finish is not None:
+            self._end(key, request, is_stopped=writer.until.found)
+
+    def _fail_text(self, key: int, error: UserError) -> None:
+        """End the request of a text with an error; the texts of other requests go on."""
+        with self._lock:
+            request = self._texts.get(key)
+            if request is None:
+                return
+            self._drop([*request.writers])
+        with suppress(Exception):  # of a caller that cannot take the error
+            request.deliver(error)
 
     def _end(self, key: int, request: Request, *, is_stopped: bool) -> None:
         """Forget a text; ranks have to be told only of a stop text."""

@@ -1,8 +1,15 @@
-"""Default limits of text generation."""
+"""Limits of text generation, and their defaults."""
 
 from __future__ import annotations
 
-__all__ = ["MAX_TOKENS", "SLOTS", "SPECULATE"]
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tensoropt.runtime.support.kinds import SWITCH, Kind, integer
+from tensoropt.runtime.support.options import Options, option
+
+__all__ = ["MAX_TOKENS", "SLOTS", "SPECULATE", "Ending"]
 
 MAX_TOKENS = 128
 """New tokens of a text."""
@@ -12,3 +19,32 @@ SLOTS = 16
 
 SPECULATE = 0
 """Tokens that are proposed for a text in a step."""
+
+
+def _take_text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _take_texts(value: Any) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(map(_take_text, value))
+
+
+def _take_tokens(value: Any) -> tuple[int, ...]:
+    return tuple(map(_TOKEN.take, value))
+
+
+_TOKEN = integer(0, 2**63 - 1)
+_TOKENS = Kind("tokens", _take_tokens)
+
+
+@dataclass(frozen=True)
+class Ending(Options):
+    """The end of a continuation, see `TextSession.stream`."""
+
+    max_tokens: int = option(MAX_TOKENS, integer(1, 2**63 - 1))
+    stop: Sequence[str] = option((), Kind("texts", _take_texts))
+    stop_tokens: Sequence[int] = option((), _TOKENS)
+    ignores_end: bool = option(False, SWITCH)
+    grammar: str | None = option(None, Kind("a text", _take_text))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
 
@@ -11,10 +12,12 @@ from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.pool.job import REPLACED
 from tensoropt.runtime.pool.programs import Rank, Reply, Request
 from tensoropt.runtime.support.dtypes import Array
+from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.messages import Message
 from tensoropt.runtime.text.decoder import Padding
 from tensoropt.runtime.text.feeding import Part, feed, feed_packed, longest_part, share_step
 from tensoropt.runtime.text.grammar import Grammars
+from tensoropt.runtime.text.isolation import TextFailedError, isolated
 from tensoropt.runtime.text.rows import Rows
 from tensoropt.runtime.text.sampling import Likely, Sampler, Sampling
 from tensoropt.runtime.text.scheduling import LEAST_PREFIX, Choice, Schedule, Text
@@ -52,7 +55,8 @@ class Texts:
     per `REPORT_S`; the answer has the rest. A key alone reports that the text was admitted, and
     likeliest tokens without a chosen one are in the place of the prompt's next token. ``copied``
     has the keys of texts that begin with tokens of other texts, and the number of these tokens.
-    Messages also count ``proposed`` and ``accepted`` tokens.
+    ``failed`` has the keys of texts that ended with an error, the error, and False if it is no
+    fault of the request. Messages also count ``proposed`` and ``accepted`` tokens.
 
     Options: at most ``slots`` texts are continued together, and in a step of the batch, or between
     two, at most ``step_tokens`` tokens of prompts are read, or the fewest that the plan can read.
@@ -86,7 +90,7 @@ class Texts:
         self._forget()
 
     def answer(self, request: Request) -> Reply:
-        """Continue texts; an error ends all of them."""
+        """Continue texts. An error that is not of one text alone ends all of them."""
         try:
             return self._answer(request)
         except BaseException:
@@ -102,6 +106,7 @@ class Texts:
         self._prompt: tuple[Steps, Caches] | None = None
 
     def _answer(self, request: Request) -> Reply:
+        self._failed: list[tuple[int, str, bool]] = []
         self._change(request)
         self._flag, self._is_stopped = request.arrays["stop"], False
         self._pending: list[Chosen] = []
@@ -136,7 +141,12 @@ class Texts:
         proposed, self._proposed = self._proposed, 0
         accepted, self._accepted = self._accepted, 0
         copied, self._copied = self._copied, []
-        return {"chosen": chosen, "copied": copied, "proposed": proposed, "accepted": accepted}
+        failed, self._failed = self._failed, []
+        counts = {"proposed": proposed, "accepted": accepted}
+        return {"chosen": chosen, "copied": copied, "failed": failed, **counts}
+
+    def _note_failure(self, key: int, error: UserError) -> None:
+        self._failed.append((key, str(error), not isinstance(error, TextFailedError)))
 
     def _change(self, request: Request) -> None:
         """Drop and add the texts that a request names."""
@@ -146,20 +156,22 @@ class Texts:
             self._hand_in(reading)
         self._rows.forget_others(self._schedule.with_caches)
         for new in request.message["add"]:
-            prompt = new["prompt"]
-            grammar = new["grammar"] and self._grammars.matcher(new["grammar"])
-            sampler = Sampler(Sampling(**new["sampling"]), new["number"], prompt, grammar)
-            self._schedule.add(
-                Text(
-                    new["key"],
-                    new["request"],
-                    prompt,
-                    len(prompt),
-                    new["room"],
-                    {*new["end"]},
-                    sampler,
-                )
-            )
+            with isolated(partial(self._note_failure, new["key"])):
+                self._schedule.add(self._new_text(new))
+
+    def _new_text(self, new: Message) -> Text:
+        prompt, grammar = new["prompt"], new["grammar"]
+        matcher = None if grammar is None else self._grammars.matcher(grammar)
+        sampler = Sampler(Sampling(**new["sampling"]), new["number"], prompt, matcher)
+        end = {*new["end"]}
+        return Text(new["key"], new["request"], prompt, len(prompt), new["room"], end, sampler)
+
+    def _go_on(self, part: Part, scores: Array) -> list[Choice]:
+        """Return the choices of a text after a part of it was read, and note its failure."""
+        chosen = [*part.text.go_on(part.count, part.proposed, scores)]
+        if part.text.error is not None:
+            self._note_failure(part.text.key, part.text.error)
+        return chosen
 
     def _admit(self) -> Iterator[Chosen]:
         """Move waiting texts into the batch, which reads their prompts, and yield them."""
@@ -195,7 +207,7 @@ class Texts:
             left = None if left is None else left - max(size, 1)
             for token, likely in chosen:
                 yield text.key, token, likely
-            if text.left == 1 or not size:
+            if text.left == 1 or text.has_ended or not size:
                 self._join(text)
             if self._is_stopped:
                 return
@@ -234,8 +246,8 @@ class Texts:
         if not size:
             return 0, []
         caches = self._caches_of(text, steps)
-        scores = self._take_step(steps, [Part(text, size)], caches)
-        return size, [*text.go_on(size, (), scores[0])]
+        part = Part(text, size)
+        return size, self._go_on(part, self._take_step(steps, [part], caches)[0])
 
     def _caches_of(self, text: Text, steps: Steps) -> Caches:
         """Return the caches of the text that is read, for ``steps`` of either plan."""
@@ -298,7 +310,7 @@ class Texts:
             ]
         scores = self._take_step(self._steps, parts, caches)
         for part, own in zip(parts, scores, strict=False):
-            chosen = [*part.text.go_on(part.count, part.proposed, own)]
+            chosen = self._go_on(part, own)
             self._proposed += len(part.proposed)
             self._accepted += max(0, sum(token is not None for token, _ in chosen) - 1)
             for token, likely in chosen:

@@ -10,11 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.support.kinds import Kind, integer, number
+from tensoropt.runtime.support.options import Options, option
 from tensoropt.runtime.text.adjusting import Adjustment
+from tensoropt.runtime.text.isolation import TextFailedError
 
 __all__ = [
     "MOST_LIKELY",
-    "NO_TOKEN",
     "Constraint",
     "Likely",
     "Sampler",
@@ -28,15 +30,11 @@ Tokens = npt.NDArray[np.intp]
 Likely = Sequence[tuple[int, float]]
 """Tokens and the logarithms of their probabilities: the chosen token, then the likeliest ones."""
 
-NO_TOKEN = -1
-"""The choice if a constraint allows no token; it ends the text."""
-
 MOST_LIKELY = 20
 """Most likeliest tokens that are reported with a token, as in OpenAI's API."""
 
 _FIRST = 256  # likeliest tokens that are sorted at first
 _LEAST = -9999.0  # reported for a probability of 0, as OpenAI does: JSON has no infinity
-_PENALTY = 2.0
 _BLOCK = 256  # tokens, of a vocabulary that is searched for the likeliest
 
 
@@ -68,9 +66,19 @@ class Constraint(Protocol):
         ...
 
 
+def _take_biases(value: Any) -> tuple[tuple[int, float], ...]:
+    return tuple((_TOKEN.take(token), _BIAS.take(bias)) for token, bias in value)
+
+
+_TOKEN, _BIAS = integer(0), number(-1e30, 1e30)
+_BIASES = Kind("pairs of a token and a finite bias", _take_biases)
+_PENALTY = number(-2.0, 2.0)
+_COUNT = integer(0, MOST_LIKELY)
+
+
 @dataclass(frozen=True)
-class Sampling:
-    """Sampling options.
+class Sampling(Options):
+    """Sampling options, within limits that keep finite scores finite.
 
     ``temperature`` 0 takes the likeliest token. Otherwise a token is sampled from the ``top_k``
     likeliest tokens and the fewest tokens with a total probability of ``top_p``, without those that
@@ -83,47 +91,17 @@ class Sampling:
     is the same for the tokens of the prompt after its first.
     """
 
-    temperature: float = 0.0
-    top_k: int | None = None
-    top_p: float | None = None
-    min_p: float = 0.0
-    seed: int = 0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    repetition_penalty: float = 1.0
-    biases: Sequence[tuple[int, float]] = ()
-    logprobs: int | None = None
-    prompt_logprobs: int | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.temperature < np.inf:
-            raise UserError(f"temperature: expected at least 0, got: {self.temperature}")
-        if self.top_k is not None and self.top_k < 1:
-            raise UserError(f"top-k: expected at least 1, got: {self.top_k}")
-        if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise UserError(f"top-p: expected above 0, at most 1, got: {self.top_p}")
-        if not 0 <= self.min_p <= 1:
-            raise UserError(f"min-p: expected 0 to 1, got: {self.min_p}")
-        if self.seed < 0:
-            raise UserError(f"seed: expected at least 0, got: {self.seed}")
-        self._check_penalties()
-        for name in ("logprobs", "prompt_logprobs"):
-            count = getattr(self, name)
-            if count is not None and not 0 <= count <= MOST_LIKELY:
-                raise UserError(f"{name}: expected 0 to {MOST_LIKELY}, got: {count}")
-
-    def _check_penalties(self) -> None:
-        for name in ("presence", "frequency"):
-            penalty = getattr(self, f"{name}_penalty")
-            if not -_PENALTY <= penalty <= _PENALTY:
-                most = f"{-_PENALTY:g} to {_PENALTY:g}"
-                raise UserError(f"{name}-penalty: expected {most}, got: {penalty}")
-        if not 0 < self.repetition_penalty < np.inf:
-            got = self.repetition_penalty
-            raise UserError(f"repetition-penalty: expected above 0, got: {got}")
-        for token, bias in self.biases:
-            if not np.isfinite(bias):
-                raise UserError(f"biases: expected numbers, got: {bias} for token {token}")
+    temperature: float = option(0.0, number(0.0))
+    top_k: int | None = option(None, integer(1, 2**63 - 1))
+    top_p: float | None = option(None, number(0.0, 1.0, is_above=True))
+    min_p: float = option(0.0, number(0.0, 1.0))
+    seed: int = option(0, integer(0, 2**64 - 1))
+    presence_penalty: float = option(0.0, _PENALTY)
+    frequency_penalty: float = option(0.0, _PENALTY)
+    repetition_penalty: float = option(1.0, number(0.01, 100.0))
+    biases: Sequence[tuple[int, float]] = option((), _BIASES)
+    logprobs: int | None = option(None, _COUNT)
+    prompt_logprobs: int | None = option(None, _COUNT)
 
 
 class Sampler:
@@ -147,15 +125,18 @@ class Sampler:
         )
 
     def pick(self, scores: Floats) -> int:
-        """Return the next token from the ``scores`` of the vocabulary, or `NO_TOKEN`."""
+        """Return the next token from the ``scores`` of the vocabulary.
+
+        Raises `UserError` if the constraint allows none, or a score is not finite.
+        """
+        _check(scores)
         if self._adjustment.is_needed:
             scores = scores.astype(np.float64)
             self._adjustment.apply(scores)
         if self._constraint is not None:
-            allowed = self._constraint.allowed(len(scores))
-            if not allowed.any():
-                return NO_TOKEN
-            scores = np.where(allowed, scores, -np.inf)
+            scores = np.where(self._constraint.allowed(len(scores)), scores, -np.inf)
+            if scores.max() == -np.inf:
+                raise UserError("grammar: no token of the model can continue the text")
         token = int(scores.argmax()) if self._how.temperature == 0 else self._sample(scores)
         self._adjustment.take(token)
         if self._constraint is not None:
@@ -174,10 +155,11 @@ class Sampler:
     def likely_in_prompt(self, scores: Floats, token: int) -> Likely:
         """Return a token of the prompt and the likeliest tokens in its place."""
         assert self._how.prompt_logprobs is not None
+        _check(scores)
         return _likely(scores, token, self._how.prompt_logprobs)
 
     def _sample(self, scores: Floats) -> int:
-        likely = scores - scores.max()
+        likely = _shifted(scores)
         with np.errstate(over="ignore"):
             likely *= min(1 / self._how.temperature, np.finfo(likely.dtype).max)
         np.exp(likely, out=likely)
@@ -212,6 +194,23 @@ class Sampler:
             count *= 8
 
 
+def _check(scores: Floats) -> None:
+    """Raise `TextFailedError` unless scores are finite; some may be -inf, of impossible tokens."""
+    most = float(scores.max())  # not a number if any is not
+    if not np.isfinite(most):
+        raise TextFailedError(
+            "scores: expected finite numbers, as of a model that does not overflow its element "
+            f"type, got: {most}"
+        )
+
+
+def _shifted(scores: Floats) -> Floats:
+    """Return scores with 0 for the likeliest; those far below are -inf."""
+    with np.errstate(over="ignore"):
+        shifted: Floats = scores - scores.max()
+    return shifted
+
+
 def _place(likely: Floats, share: float) -> int:
     """Return the place in which a ``share`` of the total likelihood is reached."""
     ends = likely.cumsum(dtype=np.float64)
@@ -222,7 +221,7 @@ def _place(likely: Floats, share: float) -> int:
 
 def _likely(scores: Floats, token: int, count: int) -> Likely:
     """Return a token and the ``count`` likeliest tokens, with the logarithms of probabilities."""
-    shifted = scores - scores.max()
+    shifted = _shifted(scores)
     total = np.log(np.exp(shifted).sum(dtype=np.float64))
     tokens = [token, *_likeliest(shifted, count)]
     exact = shifted[tokens].astype(np.float64) - total

@@ -11,8 +11,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tensoropt.runtime.support.dtypes import Array
+from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.text.isolation import isolated
 from tensoropt.runtime.text.proposals import Proposals
-from tensoropt.runtime.text.sampling import NO_TOKEN, Likely, Sampler
+from tensoropt.runtime.text.sampling import Likely, Sampler
 
 __all__ = ["LEAST_PREFIX", "Choice", "Schedule", "Text"]
 
@@ -32,7 +34,7 @@ class Text:
 
     ``tokens`` are the ``prompt`` tokens of the prompt, then the chosen ones, at most ``room``
     together. Caches have the first ``read`` of them, ``copied`` ones from other texts. A chosen
-    token of ``end`` ends the text, and so does `NO_TOKEN`. ``proposals`` proposes next tokens.
+    token of ``end`` ends the text, and so does an ``error``. ``proposals`` proposes next tokens.
     """
 
     key: int
@@ -45,6 +47,7 @@ class Text:
     read: int = 0
     copied: int = 0
     proposals: Proposals = field(default_factory=Proposals)
+    error: UserError | None = None
 
     @property
     def left(self) -> int:
@@ -58,7 +61,7 @@ class Text:
         """
         token = self.sampler.pick(scores)
         self.tokens.append(token)
-        return token, None if token == NO_TOKEN else self.sampler.likely(scores, token)
+        return token, self.sampler.likely(scores, token)
 
     @property
     def is_scored(self) -> bool:
@@ -72,13 +75,23 @@ class Text:
         """Return at most ``most`` tokens that may follow and precede another one."""
         return self.proposals.propose(self.tokens, min(most, self.room - len(self.tokens) - 1))
 
+    def fail(self, error: UserError) -> None:
+        """Let the text end with an error."""
+        self.error = error
+
     def go_on(self, count: int, proposed: Sequence[int], scores: Array) -> Iterator[Choice]:
         """Note that ``count`` tokens were read, and yield what `choose` returns after them.
+
+        An error in between ends the text, see `fail`.
 
         ``scores`` are those after the last of them, and after each ``proposed`` token. They are
         valid up to the first proposed token that is not chosen. If the text `is_scored`, they are
         those after every token, and the tokens of the prompt come first.
         """
+        with isolated(self.fail):
+            yield from self._go_on(count, proposed, scores)
+
+    def _go_on(self, count: int, proposed: Sequence[int], scores: Array) -> Iterator[Choice]:
         known = self.tokens[self.read + 1 : self.read + 1 + count] if self.is_scored else []
         for given, own in zip(known, scores, strict=False):
             yield None, self.sampler.likely_in_prompt(own, given)
@@ -94,10 +107,10 @@ class Text:
 
     @property
     def has_ended(self) -> bool:
-        """True if tokens were chosen, and none may follow."""
+        """True if tokens were chosen, and none may follow, or the text has failed."""
         is_full = len(self.tokens) >= self.room
-        is_last = self.tokens[-1] in self.end or self.tokens[-1] == NO_TOKEN
-        return len(self.tokens) > self.prompt and (is_full or is_last)
+        is_last = self.tokens[-1] in self.end
+        return self.error is not None or (len(self.tokens) > self.prompt and (is_full or is_last))
 
 
 class Schedule:
@@ -205,8 +218,11 @@ class Schedule:
         self._limit_kept(text)
 
     def _keep(self, text: Text) -> None:
-        """Keep a text, unless its tokens are few, or in the caches of another text too."""
-        if not self._keeps or text.read < LEAST_PREFIX:
+        """Keep a text, unless its tokens are few, or in the caches of another text too.
+
+        The caches of a text that failed may have numbers that are not finite.
+        """
+        if not self._keeps or text.read < LEAST_PREFIX or text.error is not None:
             return
         if not any(_begins(text, other) for other in self.with_caches):
             self.kept.append(text)

@@ -12,13 +12,13 @@ from tensoropt.runtime.pool.pool import GRACE_S, Pool, check_unchanged, start
 from tensoropt.runtime.support.closing import Closing
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.messages import Message
-from tensoropt.runtime.support.options import OptionError, shows_options
+from tensoropt.runtime.support.options import OptionError, option_names, shows_options
 from tensoropt.runtime.support.rank_options import SessionArguments, SessionOptions
 from tensoropt.runtime.text.chat import Chat, Tools
 from tensoropt.runtime.text.decoder import check_proposals, check_reader, check_steps, decoder_of
 from tensoropt.runtime.text.engine import Deliver, Engine, Piece, Request, Stream, Writer
 from tensoropt.runtime.text.grammar_checking import GrammarChecker
-from tensoropt.runtime.text.limits import MAX_TOKENS, SLOTS, SPECULATE
+from tensoropt.runtime.text.limits import SLOTS, SPECULATE, Ending
 from tensoropt.runtime.text.prompts import Prompt, Prompts, list_prompts
 from tensoropt.runtime.text.sampling import Sampling, SamplingArguments
 from tensoropt.runtime.text.stopping import StopTexts
@@ -285,34 +285,26 @@ class TextSession(Closing):
         return self._vocabulary.split(tokens, self.text_of(tokens) if text is None else text)
 
     def _texts(
-        self,
-        prompts: Sequence[Sequence[int]],
-        *,
-        max_tokens: int = MAX_TOKENS,
-        stop: Sequence[str] = (),
-        stop_tokens: Sequence[int] = (),
-        ignores_end: bool = False,
-        grammar: str | None = None,
-        **sampling: Unpack[SamplingArguments],
+        self, prompts: Sequence[Sequence[int]], **how: Unpack[How]
     ) -> list[tuple[Message, Writer]]:
         """Return the texts of a request, for the engine. Raises `UserError`."""
-        if max_tokens < 1:
-            raise UserError(f"max-tokens: expected at least 1, got: {max_tokens}")
-        if stop and self._vocabulary is None:
+        given: dict[str, Any] = {**how}
+        ending = Ending(**{name: given.pop(name) for name in option_names(Ending) if name in given})
+        chosen = Sampling(**given)
+        if ending.stop and self._vocabulary is None:
             raise UserError("stop: expected a tokenizer to find stop texts")
-        if grammar is not None and ignores_end:
+        if ending.grammar is not None and ending.ignores_end:
             raise UserError("grammar: not with ignores_end, as an end token follows the text")
-        chosen = Sampling(**sampling)
         if chosen.prompt_logprobs is not None and not self._decoder.scores_all:
             raise UserError(
                 "prompt_logprobs: the model scores the last token of a step alone, expected scores "
                 "of all tokens"
             )
         self._prompts.check_tokens("biases", [token for token, _ in chosen.biases])
-        own = [] if ignores_end else self._decoder.entry["end"]
-        end, texts = [*own, *stop_tokens], []
+        own = [] if ending.ignores_end else self._decoder.entry["end"]
+        end, texts = [*own, *ending.stop_tokens], []
         for number, prompt in enumerate(prompts):
-            limit = max_tokens
+            limit = ending.max_tokens
             if self._context is not None:
                 limit = min(limit, self._context - len(prompt))
             stream = None if self._vocabulary is None else self._vocabulary.stream()
@@ -322,8 +314,8 @@ class TextSession(Closing):
                 "end": end,
                 "number": number,
                 "sampling": asdict(chosen),
-                "grammar": grammar,
+                "grammar": ending.grammar,
             }
-            writer = Writer(number, limit, stream, StopTexts(stop), end, tokens=len(prompt))
+            writer = Writer(number, limit, stream, StopTexts(ending.stop), end, tokens=len(prompt))
             texts.append((message, writer))
         return texts

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -9,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensoropt.runtime.support.errors import UserError
-from tensoropt.runtime.text.sampling import NO_TOKEN, Sampler, Sampling
+from tensoropt.runtime.text.isolation import TextFailedError
+from tensoropt.runtime.text.sampling import Sampler, Sampling
 
 
 def test_sampling_keeps_to_the_likeliest() -> None:
@@ -53,24 +57,90 @@ def test_sampling_draws_by_probability() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("name", "values", "expected"),
     [
-        {"temperature": -1.0},
-        {"top_k": 0},
-        {"top_p": 0.0},
-        {"top_p": 1.5},
-        {"min_p": 1.5},
-        {"seed": -1},
-        {"presence_penalty": 3.0},
-        {"frequency_penalty": -3.0},
-        {"repetition_penalty": 0.0},
-        {"biases": [(1, float("nan"))]},
-        {"logprobs": 21},
+        ("temperature", [-1.0, None, "1"], "a number from 0"),
+        ("top_k", [0, 2.5, True], "a whole number from 1 to 9223372036854775807"),
+        ("top_p", [0.0, 1.5], "a number above 0 to 1"),
+        ("min_p", [-0.1, 1.5], "a number from 0 to 1"),
+        ("seed", [-1, 1.5, 1 << 64], "a whole number from 0 to 18446744073709551615"),
+        ("presence_penalty", [3.0, -2.1], "a number from -2 to 2"),
+        ("frequency_penalty", [-3.0], "a number from -2 to 2"),
+        ("repetition_penalty", [0.0, 5e-324, 1e-3, 101], "a number from 0.01 to 100"),
+        ("logprobs", [21, -1, 1.5], "a whole number from 0 to 20"),
+        ("prompt_logprobs", [21], "a whole number from 0 to 20"),
+        (
+            "biases",
+            [[(1, np.nan)], [(1, np.inf)], [(1.5, 1.0)], [(-1, 1.0)], [(1, "2")], [3], 5],
+            "pairs of a token and a finite bias",
+        ),
     ],
 )
-def test_sampling_that_is_refused(wrong) -> None:
-    with pytest.raises(UserError, match="expected"):
-        Sampling(**wrong)
+def test_sampling_that_is_refused(name: str, values: list[object], expected: str) -> None:
+    numbers = [np.nan, np.inf, -np.inf, 10**400] if name != "seed" else [np.nan, 10**400]
+    for value in [*values, *numbers]:
+        with pytest.raises(UserError, match=f"^{name}: expected {expected}, got: "):
+            Sampling(**{name: value})
+
+
+def test_numbers_of_numpy_become_those_of_python() -> None:
+    """They are sent to the ranks as JSON."""
+    found = Sampling(np.float32(0.5), np.int64(3), seed=np.uint64(7), biases=[(np.int32(1), 2)])
+    assert asdict(Sampling(0.5, 3, seed=7, biases=((1, 2.0),))) == asdict(found)
+    assert json.dumps(asdict(found))
+
+
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+@given(
+    st.floats(0.0, allow_infinity=False),
+    st.floats(0.01, 100.0),
+    st.floats(-2.0, 2.0),
+    st.floats(-1e30, 1e30),
+    st.none() | st.floats(0.0, 1.0, exclude_min=True),
+    st.none() | st.integers(1, 9),
+    st.lists(st.floats(-_LARGEST, _LARGEST, width=32) | st.just(-np.inf), max_size=6),
+)
+def test_options_that_are_accepted_keep_scores_finite(
+    temperature: float,
+    repetition: float,
+    penalty: float,
+    bias: float,
+    top_p: float | None,
+    top_k: int | None,
+    some: list[float],
+) -> None:
+    scores = np.array([*some, 1.0, -_LARGEST, _LARGEST], np.float32)
+    how = Sampling(
+        *(temperature, top_k, top_p),
+        repetition_penalty=repetition,
+        presence_penalty=penalty,
+        frequency_penalty=-penalty,
+        biases=[(0, bias), (1, -bias)],
+        logprobs=3,
+    )
+    sampler = Sampler(how, 0, range(len(scores)))
+    with np.errstate(invalid="raise", divide="raise"):
+        tokens = [sampler.pick(scores) for _ in range(4)]
+    for token in tokens:
+        assert np.isfinite([value for _, value in sampler.likely(scores, token)]).all()
+        assert scores[token] > -np.inf
+
+
+@pytest.mark.parametrize("score", [np.nan, np.inf])
+@pytest.mark.parametrize("how", [Sampling(), Sampling(1.0), Sampling(1.0, top_k=2, top_p=0.5)])
+def test_scores_that_are_not_finite(score: float, how: Sampling) -> None:
+    scores = np.array([1.0, score, 2.0, -np.inf], np.float32)
+    with pytest.raises(TextFailedError, match=f"^scores: expected finite numbers.* got: {score}$"):
+        Sampler(how, 0).pick(scores)
+    with pytest.raises(TextFailedError, match="scores: expected finite numbers"):
+        Sampler(Sampling(prompt_logprobs=1), 0).likely_in_prompt(scores, 0)
+
+
+def test_no_score_is_finite() -> None:
+    with pytest.raises(TextFailedError, match=r"scores: expected finite numbers.* got: -inf"):
+        Sampler(Sampling(1.0), 0).pick(np.full(3, -np.inf, np.float32))
 
 
 class Only:
@@ -91,9 +161,20 @@ def test_only_allowed_tokens_are_chosen(seed: int, tokens: set[int], temperature
     scores = np.random.default_rng(seed).normal(0, 30, 20).astype(np.float32)
     only = Only(*tokens)
     sampler = Sampler(Sampling(temperature, top_k=3, top_p=0.9, seed=seed), 0, (), only)
+    if not tokens:
+        with pytest.raises(UserError, match="grammar: no token of the model can continue the text"):
+            sampler.pick(scores)
+        return
     found = [sampler.pick(scores) for _ in range(5)]
-    assert {*found} <= (tokens or {NO_TOKEN})
-    assert only.taken == (found if tokens else [])
+    assert {*found} <= tokens
+    assert only.taken == found
+
+
+def test_an_allowed_token_that_the_model_excludes_is_not_chosen() -> None:
+    scores = np.array([1.0, -np.inf, 2.0], np.float32)
+    assert Sampler(Sampling(1.0), 0, (), Only(0, 1)).pick(scores) == 0
+    with pytest.raises(UserError, match="grammar: no token"):
+        Sampler(Sampling(1.0), 0, (), Only(1)).pick(scores)
 
 
 def test_the_last_token_is_not_chosen_by_rounding() -> None:
