@@ -70,13 +70,23 @@ class Writer:
         self.limit -= 1
         self.tokens += 1
         ends = token in self.end
-        text = "" if ends or self.stream is None else self.until.add(self.stream.add(token))
+        text = self.until.add(self._text(token, ends=ends))
         finish = "stop" if ends or self.until.found else "length" if not self.limit else None
         if finish is not None and not self.until.found:
             text += self.until.rest()
         prompt, self.prompt = self.prompt, []
         copied, self.copied = self.copied, 0
         return Piece(self.number, token, text, finish, likely, prompt, copied)
+
+    def _text(self, token: int, *, ends: bool) -> str:
+        """Return the new text after a token; if it ``ends`` the text, it has none of its own."""
+        if self.stream is None:
+            return ""
+        text = "" if ends else self.stream.add(token)
+        # A stop, such as a line break, may be a byte token: it does not wait for the next token.
+        if ends or not self.limit or self.until.is_before(text + self.stream.run):
+            text += self.stream.rest()
+        return text
 
 
 @dataclass(eq=False)

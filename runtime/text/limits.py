@@ -9,7 +9,7 @@ from typing import Any
 from tensoropt.runtime.support.kinds import SWITCH, Kind, integer
 from tensoropt.runtime.support.options import Options, option
 
-__all__ = ["MAX_TOKENS", "SLOTS", "SPECULATE", "Ending"]
+__all__ = ["MAX_TOKENS", "MOST_EMBEDDED", "MOST_TOKENS", "SLOTS", "SPECULATE", "Ending"]
 
 MAX_TOKENS = 128
 """New tokens of a text."""
@@ -19,6 +19,12 @@ SLOTS = 16
 
 SPECULATE = 0
 """Tokens that are proposed for a text in a step."""
+
+MOST_TOKENS = 1 << 17
+"""Tokens of a prompt for a decoder without a known limit."""
+
+MOST_EMBEDDED = 1 << 13
+"""Tokens of a text for an encoder without a known limit: attention takes their square in memory."""
 
 
 def _take_text(value: Any) -> str:

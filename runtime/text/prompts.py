@@ -9,7 +9,7 @@ import numpy as np
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.text.chat import Chat, ChatTemplate, Tools, find_template
 from tensoropt.runtime.text.decoder import Decoder
-from tensoropt.runtime.text.limits import MAX_TOKENS
+from tensoropt.runtime.text.limits import MAX_TOKENS, MOST_TOKENS
 from tensoropt.runtime.text.tokens import Vocabulary
 
 __all__ = ["Prompt", "Prompts", "list_prompts"]
@@ -90,12 +90,16 @@ class Prompts:
         return [int(token) for token in prompt]
 
     def _check_beginning(self, vocabulary: Vocabulary, text: str) -> None:
-        context = self.context
-        if context is not None and vocabulary.exceeds(text, context):
+        if vocabulary.exceeds(text, self.context or MOST_TOKENS):
             raise self._too_long(f"more, in {len(text)} characters")
 
     def _too_long(self, found: str) -> UserError:
         context = self.context
+        if context is None:
+            return UserError(
+                f"prompt: expected fewer than {MOST_TOKENS} tokens, as neither the plan nor the "
+                f"session has a context, got: {found}"
+            )
         sources = {self._decoder.context: "plan", self._decoder.entry["context"]: "model"}
         source = sources.get(context, "session")
         return UserError(
@@ -105,7 +109,7 @@ class Prompts:
     def _check(self, tokens: Sequence[int]) -> None:
         if not len(tokens):
             raise UserError("prompt: is empty, expected at least one token")
-        if self.context is not None and len(tokens) >= self.context:
+        if len(tokens) >= (self.context or MOST_TOKENS):
             raise self._too_long(str(len(tokens)))
         self.check_tokens("prompt", tokens)
 
@@ -113,5 +117,6 @@ class Prompts:
         """Raise `UserError` for a token that the model does not have; ``name`` is their place."""
         size = self._decoder.scores.shape[2]
         for token in tokens:
-            if token < 0 or (isinstance(size, int) and token >= size):
+            is_whole = isinstance(token, int | np.integer)
+            if not is_whole or token < 0 or (isinstance(size, int) and token >= size):
                 raise UserError(f"{name}: expected tokens from 0 to {size} - 1, got: {token}")

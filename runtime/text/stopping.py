@@ -30,6 +30,10 @@ class StopTexts:
             return through
         return self._pass(len(self._held) - partial_stop(self._held, self._texts))
 
+    def is_before(self, text: str) -> bool:
+        """Return True if a stop ends the further ``text``, without adding it."""
+        return any(stop in self._held + text for stop in self._texts)
+
     def rest(self) -> str:
         """Return the withheld text, at the end of the stream."""
         return self._pass(len(self._held))
