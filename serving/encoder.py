@@ -13,6 +13,7 @@ from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.support.dtypes import Array, dtype_of
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.text.decoder import IDS, MASK, POSITIONS
+from tensoropt.runtime.text.limits import MOST_EMBEDDED
 from tensoropt.runtime.text.tokens import Vocabulary, find_tokenizer
 from tensoropt.serving.protocol.tensors import TensorSpec
 
@@ -27,14 +28,15 @@ _TOKENS_RANK = 3  # samples, tokens, width
 class Encoder:
     """Converts texts to the ``inputs`` of an encoder, and its ``output`` to embeddings.
 
-    ``tokenizer`` is a file tokenizer.json. ``pooling`` is the mean of a
-    text's tokens ("mean"), or its first token ("cls").
+    ``tokenizer`` is a file tokenizer.json. ``pooling`` is the mean of a text's tokens ("mean"), or
+    its first token ("cls"). A text has at most ``context`` tokens.
     """
 
     tokenizer: Path
     inputs: tuple[TensorSpec, ...]
     output: TensorSpec
     pooling: str
+    context: int = MOST_EMBEDDED
 
     @cached_property
     def _vocabulary(self) -> Vocabulary:
@@ -42,24 +44,40 @@ class Encoder:
 
     def tokens_of(self, text: str | Sequence[int]) -> list[int]:
         """Return the tokens of a text; raises `UserError`."""
-        tokens = self._vocabulary.tokens(text) if isinstance(text, str) else list(text)
+        if isinstance(text, str):
+            if self._vocabulary.exceeds(text, self.most):
+                raise self._too_long(f"more, in {len(text)} characters")
+            tokens = self._vocabulary.tokens(text)
+        else:
+            tokens = [*text]
         if not tokens:
             raise UserError("input: is empty, expected at least one token")
+        if len(tokens) > self.most:
+            raise self._too_long(str(len(tokens)))
+        size = self._vocabulary.size
+        for token in tokens:
+            if not 0 <= token < size:
+                raise UserError(f"input: expected tokens from 0 to {size} - 1, got: {token}")
         return tokens
 
-    def length(self, longest: int) -> int:
-        """Return the number of tokens, with padding, of texts with up to ``longest`` tokens.
+    def _too_long(self, got: str) -> UserError:
+        return UserError(f"input: expected at most {self.most} tokens, got: {got}")
 
-        Raises `UserError` if the plan has no such number.
-        """
+    @cached_property
+    def _sizes(self) -> range | None:
+        """The numbers of tokens that the plan has, None for any."""
         ids = next(spec for spec in self.inputs if spec.name == IDS)
         size = ids.shape[1]
-        allowed = ids.allowed.get(str(size), range(longest, longest + 1))
-        sizes = [size] if isinstance(size, int) else allowed
-        found = next((n for n in sizes if n >= longest), None)
-        if found is None:
-            raise UserError(f"input: expected at most {sizes[-1]} tokens, got: {longest}")
-        return found
+        return range(size, size + 1) if isinstance(size, int) else ids.allowed.get(str(size))
+
+    @cached_property
+    def most(self) -> int:
+        """Most tokens of a text."""
+        return self.context if self._sizes is None else min(self.context, self._sizes[-1])
+
+    def length(self, longest: int) -> int:
+        """Return the number of tokens, with padding, of texts with up to ``longest`` tokens."""
+        return next((size for size in self._sizes or () if size >= longest), longest)
 
     def arrays_of(self, tokens: Sequence[int], length: int) -> dict[str, Array]:
         """Return the inputs of one text, padded to ``length``. Raises `UserError`."""
@@ -81,9 +99,16 @@ class Encoder:
 
 
 def find_encoder(
-    plan: Plan, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], pooling: str
+    plan: Plan,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    pooling: str,
+    context: int | None = None,
 ) -> Encoder | None:
-    """Return the encoder of a plan that takes tokens and returns a vector for each, or None."""
+    """Return the encoder of a plan that takes tokens and returns a vector for each, or None.
+
+    Its texts have at most ``context`` tokens, and those of the model's configuration.
+    """
     tokenizer = find_tokenizer(plan, None)
     names = {spec.name for spec in inputs}
     vectors = [spec for spec in outputs if len(spec.shape) == _TOKENS_RANK]
@@ -92,4 +117,6 @@ def find_encoder(
         output = vectors[0]
     if tokenizer is None or output is None or IDS not in names or not names <= {*_INPUTS}:
         return None
-    return Encoder(tokenizer, tuple(inputs), output, pooling)
+    limits = (context, plan.document.get("text", {}).get("context"))
+    most = min((limit for limit in limits if limit is not None), default=MOST_EMBEDDED)
+    return Encoder(tokenizer, tuple(inputs), output, pooling, most)

@@ -172,5 +172,5 @@ def _open_model(
     own = restrict_dims(plan, session_options)
     inputs, outputs = specs_of(plan.run_inputs, own.dims), specs_of(plan.run_outputs, own.dims)
     sessions.append(Session(folder, **vars(own)))
-    encoder = find_encoder(plan, inputs, outputs, options.pooling)
+    encoder = find_encoder(plan, inputs, outputs, options.pooling, options.context)
     return Model(name, inputs, outputs, sessions[-1], options, metrics, encoder)

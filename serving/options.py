@@ -36,7 +36,7 @@ class ServingOptions:
     """Options for collecting requests into runs.
 
     The model is not ready while a run has taken longer than ``timeout_s``. Encoders make embeddings
-    by ``pooling``.
+    by ``pooling``, of texts of at most ``context`` tokens.
     """
 
     batch_delay_s: float = 0.002
@@ -45,6 +45,7 @@ class ServingOptions:
     queue: int = _QUEUE
     timeout_s: float = _TIMEOUT_S
     pooling: str = POOLINGS[0]
+    context: int | None = None
 
 
 @dataclass(frozen=True)

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from math import nan
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from tensoropt.runtime.support.errors import RankFailedError, UserError, one_line
 from tensoropt.runtime.text.chat import Chat, Tools
+from tensoropt.runtime.text.isolation import TextFailedError
 from tensoropt.runtime.text.session import Piece, TextSession
+from tensoropt.serving.converting import convert
 from tensoropt.serving.metrics import Metrics
 from tensoropt.serving.options import TextLimits
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
 from tensoropt.serving.ranks import LOOK_S, UNWANTED_S, Restarts
 
 __all__ = ["TextModel"]
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 _PROTOCOL = "openai"  # in metrics
 
@@ -73,11 +72,11 @@ class TextModel:
 
     async def tokens_of(self, prompt: str | Sequence[int]) -> list[int]:
         """Return the tokens of a prompt; raises `RefusedError`."""
-        return await _checked(self._session.tokens_of, prompt)
+        return await convert(self._session.tokens_of, prompt)
 
     async def tokens_of_chat(self, messages: Chat, tools: Tools = ()) -> list[int]:
         """Return the tokens of a chat; raises `RefusedError`."""
-        return await _checked(self._session.tokens_of_chat, messages, tools)
+        return await convert(self._session.tokens_of_chat, messages, tools)
 
     @property
     def chat_template(self) -> str | None:
@@ -86,12 +85,16 @@ class TextModel:
 
     async def check_grammar(self, grammar: str | None) -> None:
         """Raise `RefusedError` unless texts can keep to a grammar."""
-        if grammar is not None:
-            await _checked(self._session.check_grammar, grammar)
+        if grammar is None:
+            return
+        try:
+            await asyncio.to_thread(self._session.check_grammar, grammar)
+        except UserError as error:
+            raise RefusedError(Reason.INVALID, one_line(error)) from None
 
     async def split(self, tokens: Sequence[int], text: str | None = None) -> list[str]:
         """Return the part of each token in a text, by default the text of the tokens."""
-        return await asyncio.to_thread(self._session.split, tokens, text)
+        return await convert(self._session.split, tokens, text)
 
     def text_of_token(self, token: int) -> str:
         """Return the text of one token."""
@@ -171,14 +174,6 @@ class TextModel:
         await asyncio.to_thread(self._session.close, UNWANTED_S)
 
 
-async def _checked(work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
-    """Return the result of ``work`` in a thread; raises `RefusedError`."""
-    try:
-        return await asyncio.to_thread(work, *given, **named)
-    except UserError as error:
-        raise RefusedError(Reason.INVALID, one_line(error)) from None
-
-
 class _PieceQueue:
     """A queue of pieces from a thread to the event loop; None ends it, an error is raised."""
 
@@ -201,4 +196,6 @@ class _PieceQueue:
 def _reason(error: BaseException) -> Reason:
     if isinstance(error, RankFailedError):
         return Reason.UNAVAILABLE
+    if isinstance(error, TextFailedError):
+        return Reason.FAILED
     return Reason.INVALID if isinstance(error, UserError) else Reason.FAILED

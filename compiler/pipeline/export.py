@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tensoropt.compiler.cost.memory import program_memory
-from tensoropt.compiler.exporter.plan.decoder_files import copy_tokenizer, text_entry
+from tensoropt.compiler.exporter.plan.decoder_files import copy_tokenizer, encoder_entry, text_entry
 from tensoropt.compiler.exporter.plan.describe import describe_caches, describe_module
 from tensoropt.compiler.exporter.plan.stages import describe_stages, memory_of
 from tensoropt.compiler.exporter.plan.training import describe_step
@@ -166,9 +166,13 @@ def _export_model(
 def _describe_model(module: ir.Module, folder: Path, weights: Path) -> dict[str, Any]:
     """Return the entries of inputs, outputs and texts; copy the tokenizer of a model of texts."""
     caches, described = describe_caches(whole_of(module)), describe_module(whole_of(module))
-    if any(entry["name"] == IDS for entry in described["inputs"]):
+    has_texts = any(entry["name"] == IDS for entry in described["inputs"])
+    if has_texts:
         copy_tokenizer(weights, folder)
-    return {**described, **({"caches": caches, "text": text_entry(weights)} if caches else {})}
+    if caches:
+        return {**described, "caches": caches, "text": text_entry(weights)}
+    text = encoder_entry(weights) if has_texts else None
+    return {**described, **({} if text is None else {"text": text})}
 
 
 def _export_stream(

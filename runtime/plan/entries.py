@@ -65,7 +65,7 @@ class DimEntry(TypedDict):
 
 
 class TextEntry(TypedDict):
-    """Text limits from a decoder's files: the longest context in tokens, and the end tokens."""
+    """Text limits from a model's files: the longest context in tokens, and the end tokens."""
 
     context: int | None
     end: list[int]

@@ -163,6 +163,7 @@ def _options(arguments: argparse.Namespace) -> ServingOptions:
         queue=arguments.queue,
         timeout_s=arguments.timeout,
         pooling=arguments.pooling,
+        context=arguments.context,
     )
 
 

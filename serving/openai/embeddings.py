@@ -14,6 +14,7 @@ from pydantic import Field
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError, one_line
 from tensoropt.runtime.text.prompts import list_prompts
+from tensoropt.serving.converting import convert
 from tensoropt.serving.encoder import Encoder
 from tensoropt.serving.http.body import Bodies, Body
 from tensoropt.serving.openai.given import Given
@@ -49,14 +50,8 @@ def embedding_routes(service: Service, bodies: Bodies, timeout_s: float) -> APIR
     async def answer(body: Body) -> Response:
         asked = await body.parse(AskedEmbeddings.parse)
         encoder = find_model(service.encoders, asked.model, "an encoder")
-        given = list_prompts(asked.input)
-        try:
-            texts = [await asyncio.to_thread(encoder.tokens_of, text) for text in given]
-            length = encoder.length(max(map(len, texts)))
-            inputs = [(encoder.arrays_of(tokens, length), len(tokens)) for tokens in texts]
-        except UserError as error:
-            raise RefusedError(Reason.INVALID, one_line(error)) from None
-        vectors = await _run(service, asked.model, encoder, inputs)
+        texts = [await convert(encoder.tokens_of, text) for text in list_prompts(asked.input)]
+        vectors = await _run(service, asked.model, encoder, texts)
         return _described(asked, vectors, sum(map(len, texts)))
 
     @router.post("/embeddings")
@@ -67,26 +62,27 @@ def embedding_routes(service: Service, bodies: Bodies, timeout_s: float) -> APIR
 
 
 async def _run(
-    service: Service, name: str, encoder: Encoder, texts: list[tuple[dict[str, Array], int]]
+    service: Service, name: str, encoder: Encoder, texts: list[list[int]]
 ) -> list[Array]:
-    """Return the embedding of each text, by its inputs and its number of tokens.
-
-    Texts share runs with other requests.
-    """
+    """Return the embedding of each text, by its tokens. Texts share runs with other requests."""
     wanted = (Requested(encoder.output.name),)
+    length = encoder.length(max(map(len, texts)))
 
-    async def run(inputs: dict[str, Array], count: int) -> Array:
+    async def run(tokens: list[int]) -> Array:
         async def read() -> Infer:
-            return Infer(inputs, wanted)
+            try:
+                return Infer(encoder.arrays_of(tokens, length), wanted)
+            except UserError as error:
+                raise RefusedError(Reason.INVALID, one_line(error)) from None
 
         outputs = (await service.infer(name, "", read, "openai")).outputs
-        return encoder.embed(outputs[0][1], count)
+        return encoder.embed(outputs[0][1], len(tokens))
 
     batching = service.models[name].batching
     size = _TOGETHER if batching is None else batching.size
     found: list[Array] = []
     for start in range(0, len(texts), size):
-        found += await asyncio.gather(*(run(*text) for text in texts[start : start + size]))
+        found += await asyncio.gather(*(run(tokens) for tokens in texts[start : start + size]))
     return found
 
 

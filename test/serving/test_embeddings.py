@@ -121,7 +121,13 @@ def test_tokens_and_single_texts(client: openai.OpenAI) -> None:
         ({"model": "fixed", "input": "a" * 13}, "input: expected at most 12 tokens, got: 13"),
         ({"dimensions": 5}, "dimensions: expected 8, got: 5"),
         ({"encoding_format": "text"}, "encoding_format"),
-        ({"input": [[1 << 40]]}, "indices element out of data bounds"),
+        ({"input": [[1 << 40]]}, r"input: expected tokens from 0 to \d+ - 1, got: 1099511627776"),
+        ({"input": [5, 1 << 63]}, r"input: expected tokens from 0 to \d+ - 1, got: 9223372036854"),
+        (
+            {"input": "a" * 600_000},
+            "input: expected at most 8192 tokens, got: more, in 600000 char",
+        ),
+        ({"input": [[5] * 8193]}, "input: expected at most 8192 tokens, got: 8193"),
     ],
 )
 def test_refused(client: openai.OpenAI, fields: Any, why: str) -> None:

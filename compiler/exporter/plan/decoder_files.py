@@ -1,4 +1,4 @@
-"""Files that exporters of decoders write next to the model: tokenizer and configurations."""
+"""Files that exporters of models of texts write next to them: tokenizer and configurations."""
 
 from __future__ import annotations
 
@@ -11,13 +11,20 @@ from typing import Any
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.runtime.plan.entries import TextEntry
 
-__all__ = ["copy_tokenizer", "head_size", "text_entry"]
+__all__ = ["copy_tokenizer", "encoder_entry", "head_size", "text_entry"]
 
-_TEXT = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+_TOKENIZER = "tokenizer_config.json"
+_TEXT = ("tokenizer.json", _TOKENIZER, "chat_template.jinja")
 _CONFIGS = ("config.json", "generation_config.json", "genai_config.json")
 """In increasing order of precedence."""
 _CONTEXT = ("context_length", "max_position_embeddings", "n_positions")
 _END = "eos_token_id"
+_LATER = {
+    *("camembert", "data2vec-text", "esm", "ibert", "longformer", "luke", "mpnet", "roberta"),
+    *("roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod"),
+}
+"""Kinds of models with positions that begin after the token of padding, as in fairseq."""
+_UNLIMITED = 10**9  # tokens; some tokenizers have 10**30
 _HEAD = ("head_size", "head_dim")
 _WIDTH, _HEADS = ("hidden_size", "n_embd"), ("num_attention_heads", "n_head")
 
@@ -42,6 +49,20 @@ def text_entry(model: Path) -> TextEntry:
         found = values.get(_END, end)
         end = [token for token in (found if isinstance(found, list) else [found]) if _is_id(token)]
     return {"context": context, "end": end}
+
+
+def encoder_entry(model: Path) -> TextEntry | None:
+    """Return the entry of an encoder, None if the files next to ``model`` have no limit of tokens.
+
+    The tokenizer's limit counts too. Raises as `text_entry` does.
+    """
+    entry, config = text_entry(model), _config(model.parent / _CONFIGS[0])
+    padding = config.get("pad_token_id")
+    if entry["context"] and config.get("model_type") in _LATER and _is_id(padding):
+        entry["context"] = max(1, entry["context"] - int(padding) - 1)
+    longest = _config(model.parent / _TOKENIZER).get("model_max_length")
+    sizes = [size for size in (entry["context"], longest) if _is_count(size) and size < _UNLIMITED]
+    return {**entry, "context": min(sizes)} if sizes else None
 
 
 def head_size(model: Path) -> tuple[str, int] | None:
