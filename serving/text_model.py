@@ -100,6 +100,10 @@ class TextModel:
         """Return the text of one token."""
         return self._session.text_of([token])
 
+    def spell_token(self, token: int) -> tuple[str, bytes]:
+        """Return the text of one token, and its bytes, which may be a part of a character."""
+        return self._session.text_of([token]), self._session.bytes_of(token)
+
     def room(self, tokens: Sequence[int]) -> int:
         """Return the default limit of new tokens after these."""
         return self._session.room(tokens)

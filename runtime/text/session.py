@@ -275,6 +275,12 @@ class TextSession(Closing):
             return "".join(f" {token}" for token in tokens)
         return self._vocabulary.text_of(tokens)
 
+    def bytes_of(self, token: int) -> bytes:
+        """Return the bytes of the text of one token, which may be a part of a character."""
+        if self._vocabulary is None:
+            return self.text_of([token]).encode()
+        return self._vocabulary.bytes_of(token)
+
     def split(self, tokens: Sequence[int], text: str | None = None) -> list[str]:
         """Return the part of each token in a text, by default the text of the tokens.
 

@@ -14,7 +14,7 @@ from tensoropt.serving.http.body import Bodies, Body
 from tensoropt.serving.openai.answers import Answer, Choice
 from tensoropt.serving.openai.asked import Asked
 from tensoropt.serving.openai.calls import CallReader
-from tensoropt.serving.openai.logprobs import TextOf, chat_logprobs
+from tensoropt.serving.openai.logprobs import Spell, chat_logprobs
 from tensoropt.serving.openai.messages import Message
 from tensoropt.serving.openai.responding import check_texts, find_model, respond
 from tensoropt.serving.openai.tools import (
@@ -101,8 +101,8 @@ class AskedChat(Asked):
 class ChatChoice(Choice):
     """An answer in a chat; its calls of tools are in ``form``, if it may have any."""
 
-    def __init__(self, text_of: TextOf | None, form: CallForm | None) -> None:
-        self._text_of = text_of
+    def __init__(self, spell: Spell | None, form: CallForm | None) -> None:
+        self._spell = spell
         self._is_begun = False
         self._reader = None if form is None else CallReader(form)
 
@@ -133,7 +133,7 @@ class ChatChoice(Choice):
         finish = pieces[-1].finish
         if finish == "stop" and self._reader is not None and self._reader.count:
             finish = "tool_calls"
-        logprobs = self._text_of and chat_logprobs(pieces, self._text_of)
+        logprobs = self._spell and chat_logprobs(pieces, self._spell)
         return {"logprobs": logprobs, "finish_reason": finish}
 
 
@@ -155,10 +155,10 @@ class ChatAnswer(Answer):
         if calls is not None:
             options["grammar"], self._form = calls
         super().__init__(model, [tokens], options, count=asked.n, has_usage=asked.has_usage)
-        self._text_of = model.text_of_token if asked.logprobs else None
+        self._spell = model.spell_token if asked.logprobs else None
 
     def choice(self, prompt: int) -> ChatChoice:
-        return ChatChoice(self._text_of, self._form)
+        return ChatChoice(self._spell, self._form)
 
 
 def _calls(model: TextModel, asked: AskedChat) -> tuple[str, CallForm] | None:

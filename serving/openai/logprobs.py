@@ -8,10 +8,13 @@ from typing import Any
 
 from tensoropt.runtime.text.session import Piece
 
-__all__ = ["TextOf", "chat_logprobs", "completion_logprobs", "mean_logprob"]
+__all__ = ["Spell", "TextOf", "chat_logprobs", "completion_logprobs", "mean_logprob"]
 
 TextOf = Callable[[int], str]
 """Returns the text of a token."""
+
+Spell = Callable[[int], tuple[str, bytes]]
+"""Returns the text of a token, and its bytes, which may be a part of a character."""
 
 
 def mean_logprob(pieces: Sequence[Piece]) -> float:
@@ -37,15 +40,15 @@ def completion_logprobs(pieces: Sequence[Piece], text_of: TextOf, offset: int) -
     }
 
 
-def chat_logprobs(pieces: Sequence[Piece], text_of: TextOf) -> dict[str, Any]:
+def chat_logprobs(pieces: Sequence[Piece], spell: Spell) -> dict[str, Any]:
     """Return the form of chats."""
     found = []
     for piece in pieces:
         assert piece.likely is not None
-        first, *others = (_describe(text_of(token), value) for token, value in piece.likely)
+        first, *others = (_describe(*spell(token), value) for token, value in piece.likely)
         found.append({**first, "top_logprobs": others})
     return {"content": found, "refusal": None}
 
 
-def _describe(text: str, value: float) -> dict[str, Any]:
-    return {"token": text, "logprob": value, "bytes": [*text.encode(errors="replace")]}
+def _describe(text: str, own: bytes, value: float) -> dict[str, Any]:
+    return {"token": text, "logprob": value, "bytes": [*own]}

@@ -60,6 +60,9 @@ class Counting:
     def text_of(self, tokens: Sequence[int]) -> str:
         return "".join(f" {token}" for token in tokens)
 
+    def bytes_of(self, token: int) -> bytes:
+        return self.text_of([token]).encode()
+
     def split(self, tokens: Sequence[int], text: str | None = None) -> list[str]:
         return [self.text_of([token]) for token in tokens] if text is None else [*text]
 
