@@ -38,7 +38,7 @@ class Asked(Given):
     seed: int | None = Field(None, ge=-(1 << 63), lt=1 << 64)
     presence_penalty: float = Field(0.0, ge=-2, le=2)
     frequency_penalty: float = Field(0.0, ge=-2, le=2)
-    repetition_penalty: float = Field(1.0, gt=0, le=2)
+    repetition_penalty: float = Field(1.0, ge=0.01, le=2)
     logit_bias: dict[_Token, _Bias] = Field({}, max_length=_MOST_BIASES)
     stop: str | Annotated[list[str], Field(max_length=_MOST_STOPS)] = Field([])
     stop_token_ids: list[Annotated[int, Field(ge=0)]] = Field([], max_length=_MOST_STOPS)

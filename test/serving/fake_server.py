@@ -69,11 +69,12 @@ def _main() -> None:
     parser.add_argument("--log-format")
     parser.add_argument("--api-key-file", type=Path)
     parser.add_argument("--models", default="double", choices=("double", "all"))
+    parser.add_argument("--folder", type=Path, help="for the tokenizer of the models of texts")
     arguments = parser.parse_args()
 
     from fake_sessions import INPUTS, OUTPUTS, SAME, WORDS, EchoSession, FakeSession
+    from fake_texts import ByteSession, VectorSession, encoder_of
     from fastapi import APIRouter, Response
-    from test_completions import Short
 
     from tensoropt.runtime.support import http_connection
     from tensoropt.runtime.support.http_server import listen
@@ -109,7 +110,11 @@ def _main() -> None:
     texts: dict[str, TextModel] = {}
     if arguments.models == "all":
         models["words"] = Model("words", WORDS, SAME, EchoSession(), ServingOptions(), metrics)
-        texts["m"] = TextModel("m", Short(), TextLimits(), metrics)
+        session = ByteSession(arguments.folder)
+        texts["m"] = TextModel("m", session, TextLimits(), metrics)
+        own, encoder = ServingOptions(), encoder_of(session)
+        tensors = encoder.inputs, [encoder.output]
+        models["e"] = Model("e", *tensors, VectorSession(), own, metrics, encoder)
     service = Service(models, metrics, arguments.timeout, texts)
     keys = read_keys([], arguments.api_key_file)
     options = ServerOptions(grpc_port=0, address_file=arguments.address_file, keys=keys)

@@ -15,6 +15,7 @@ import random
 import re
 import socket
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -86,17 +87,39 @@ _TEXT: dict[str, Any] = {
         "json_schema": {"name": "a", "schema": {"type": "object", "properties": {"b": {}}}},
     },
 }
+_EMBEDDINGS: dict[str, Any] = {
+    "model": "e",
+    "input": ["ab", "c"],
+    "encoding_format": "float",
+    "dimensions": 2,
+}
 _JSON = {
+    "/v1/embeddings": _EMBEDDINGS,
     "/v2/models/double/infer": _INFER,
     "/v2/models/words/infer": _WORDS,
     "/v1/chat/completions": _CHAT,
     "/v1/completions": _TEXT,
 }
 _HOSTILE: tuple[Any, ...] = (
-    *(None, True, -1, 0, 1 << 63, 1 << 64, 10**30, 10**4000, 1.5, -0.0, 1e300),
+    *(None, True, -1, 0, 1 << 63, 1 << 64, 10**30, 10**4000, 1.5, -0.0, 1e300, 5e-324, 1e-320),
     *(float("nan"), float("inf"), float("-inf"), "NaN", "Infinity"),
     *("", "\ud800", "a\udfff", "\0", "\n", "é", "x" * 10**5, "FP64", "INT8", "BYTES", "BF16"),
     *([], {}, [None], [[]], [[1], [1, 2]], {"": None}, {"a": {}}, [1] * 80, [0, 10**30]),
+    *(
+        "ﷺ" * 4000,
+        " " * 10**5,
+        [1 << 63],
+        [[3, 1 << 63]],
+        {"3": 1e300},
+        {str(1 << 63): 1},
+        [3] * 9000,
+    ),
+    *(
+        ["\n"] * 65,
+        ["a" * 3000 + str(n) for n in range(60)],
+        {"166": 100, "95": 100},
+        [166, 95, 10**4000],
+    ),
     *([0, 1 << 62], ["a", 1], [True, 1.5], [1, 1 << 63], {"binary_data_size": 10**30}),
     lambda: reduce(lambda inner, _: [inner], range(_DEEP), 1),
     lambda: reduce(lambda inner, _: {"a": inner}, range(_DEEP), "b"),
@@ -342,7 +365,11 @@ def run(count: int, seed: int) -> tuple[Counter[str], list[str]]:
     """Send the requests; return how many had which answer, and what went wrong."""
     answers: Counter[str] = Counter()
     faults: list[str] = []
-    with fake_server("--models", "all") as server, closing(Clients(server)) as clients:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        fake_server("--models", "all", "--folder", folder) as server,
+        closing(Clients(server)) as clients,
+    ):
         for case in cases(count, seed):
             answer, wrong = fault(case, clients)
             answers[answer] += 1
