@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tensoropt.runtime.text.limits import SLOTS, SPECULATE
+from tensoropt.runtime.text.limits import SLOTS, SPECULATE, STEP_TOKENS
 from tensoropt.serving.protocol.keys import Keys
 
 __all__ = ["POOLINGS", "ServerOptions", "ServingOptions", "TextLimits"]
@@ -60,6 +60,6 @@ class TextLimits:
     max_prompts: int = 64
     slots: int = SLOTS
     context: int | None = None
-    step_tokens: int = 512
+    step_tokens: int = STEP_TOKENS
     timeout_s: float = _TIMEOUT_S
     speculate: int = SPECULATE

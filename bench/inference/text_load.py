@@ -11,6 +11,11 @@ medians of rounds; percentiles are over all rounds.
 Then a long prompt arrives while texts run: prints the longest pause between two of their tokens,
 next to the time of one part of a prompt (`--step-tokens`).
 
+With `--crowd N ...` that many prompts of `--long` tokens arrive at once instead, and with
+`--grammars N ...` that many prompts with a JSON schema of their own, while a text runs. Prints the
+worst delay: the longest pause between two tokens of the running text; and the time to the first
+token of a short prompt that arrives last, and of the others.
+
 With `--history N` chats have two turns instead: a prompt of N tokens, and the same with 32 more.
 Prints the times to the first token of each turn, with the number of `--clients`.
 """
@@ -29,12 +34,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -88,10 +94,10 @@ def serve(python: str, plan: Path, ranks: int, *flags: str) -> Iterator[int]:
         process.wait()
 
 
-def stream(port: int, prompt: Sequence[int], count: int) -> Text:
-    """Stream a text, and note when its tokens arrive."""
+def stream(port: int, prompt: Sequence[int], count: int, **more: object) -> Text:
+    """Stream a text, and note when its tokens arrive; ``more`` are fields of its request."""
     client = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
-    body = {"model": "m", "prompt": list(prompt), "max_tokens": count, "temperature": 0}
+    body = {"model": "m", "prompt": list(prompt), "max_tokens": count, "temperature": 0, **more}
     begun, found = time.perf_counter(), Text()
     client.request("POST", "/v1/completions", json.dumps({**body, "stream": True}))
     answer = client.getresponse()
@@ -189,6 +195,69 @@ def interrupt(port: int, arguments: argparse.Namespace) -> tuple[float, float]:
     return pauses[0], pauses[1]
 
 
+def schema_of(number: int, fields: int) -> dict[str, Any]:
+    """Return a JSON schema with names and patterns of its own."""
+    kinds: tuple[dict[str, Any], ...] = (
+        {"type": "string", "pattern": f"^[a-z]{{2,{number % 20 + 3}}}-[0-9]{{3}}x$"},
+        {"type": "integer", "minimum": number, "maximum": 10**6},
+        {"enum": [f"a{n}" for n in range(20)]},
+        {"type": "array", "items": {"type": "string", "maxLength": 40}, "maxItems": 20},
+    )
+    properties = {f"field_{number}_{n}": kinds[n % len(kinds)] for n in range(fields)}
+    return {"type": "object", "properties": properties, "required": [*properties]}
+
+
+def crowd(port: int, arrivals: Sequence[Callable[[], Text]]) -> list[float]:
+    """Return the longest pause of a running text while others arrive.
+
+    Also the times to the first token of a short prompt that arrives last, and of the others: their
+    median and the longest.
+    """
+    with ThreadPoolExecutor(2 + len(arrivals)) as threads:
+        ends = threading.Event()
+        running = threads.submit(_endless, port, ends)
+        time.sleep(1.0)
+        begun_s = time.perf_counter()
+        others = [threads.submit(arrive) for arrive in arrivals]
+        time.sleep(0.2)
+        late = threads.submit(stream, port, prompt_of(9, 77), 4)
+        firsts = [text.result().at_s[0] for text in others]
+        first = late.result().at_s[0]
+        ends.set()
+        pauses = [pause for end_s, pause in running.result() if end_s > begun_s]
+    return [max(pauses), first, statistics.median(firsts), max(firsts)]
+
+
+def _endless(port: int, ends: threading.Event) -> list[tuple[float, float]]:
+    """Return the pauses between two tokens of texts in sequence: the end and the length of each."""
+    found: list[tuple[float, float]] = []
+    while not ends.is_set():
+        begun_s = time.perf_counter()
+        at_s = stream(port, prompt_of(8), 400).at_s
+        found += [(begun_s + after, after - before) for before, after in itertools.pairwise(at_s)]
+    return found
+
+
+def delay(name: str, ranks: int, ports: dict[str, int], arguments: argparse.Namespace) -> None:
+    """Print the worst delays by crowds, on all servers, which take turns."""
+    head = ["model", "ranks", "server", "arrivals", "worst pause", "late first", "first p50"]
+    rows, numbers = [[*head, "first max"]], itertools.count(1)
+    kinds = [("prompts", count) for count in arguments.crowd]
+    kinds += [("grammars", count) for count in arguments.grammars]
+    for kind, count in kinds:
+        for server, port in ports.items():
+            asks = []
+            for number in (next(numbers) for _ in range(count)):
+                form = {"type": "json_schema", "json_schema": {"schema": schema_of(number, 600)}}
+                is_long = kind == "prompts"
+                prompt = prompt_of(arguments.long if is_long else 9, number)
+                more = {} if is_long else {"response_format": form}
+                asks.append(partial(stream, port, prompt, 8, **more))
+            figures = [f"{figure:.2f} s" for figure in crowd(port, asks)]
+            rows.append([name, str(ranks), server, f"{count} {kind}", *figures])
+    print("\n".join(columns(rows)), flush=True)
+
+
 def main() -> None:
     """Print a table per model and number of ranks."""
     parser = Parser(description=__doc__)
@@ -201,6 +270,8 @@ def main() -> None:
     parser.add_argument("--history", type=int, metavar="TOKENS")
     parser.add_argument("--long", type=int, default=512, metavar="TOKENS")
     parser.add_argument("--step-tokens", type=int, default=64, metavar="TOKENS")
+    parser.add_argument("--crowd", type=int, nargs="+", default=[], metavar="PROMPTS")
+    parser.add_argument("--grammars", type=int, nargs="+", default=[], metavar="CLIENTS")
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse()
     pythons = {"before": arguments.before} if arguments.before else {}
@@ -213,6 +284,9 @@ def main() -> None:
                         server: stack.enter_context(serve(python, plan, ranks))
                         for server, python in {**pythons, "now": sys.executable}.items()
                     }
+                    if arguments.crowd or arguments.grammars:
+                        delay(name, ranks, ports, arguments)
+                        continue
                     if arguments.history:
                         continue_chats(name, ranks, ports, arguments)
                         continue

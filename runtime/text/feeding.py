@@ -14,7 +14,7 @@ from tensoropt.runtime.text.packing import COUNTS, PLACES, ROWS
 from tensoropt.runtime.text.scheduling import Text
 from tensoropt.runtime.text.scoring import SCORED
 
-__all__ = ["Fed", "Part", "feed", "feed_packed", "longest_part", "share_step"]
+__all__ = ["Fed", "Part", "feed", "feed_packed", "longest_part", "share_prompts", "share_step"]
 
 Fed = Mapping[str, Array]
 """Whole inputs of a step except caches, by name."""
@@ -64,23 +64,39 @@ def share_step(texts: Sequence[Text], speculate: int, most: int | None, scored: 
     """Return the parts of a step of ``texts``, which has ``most`` tokens; None sets no limit.
 
     Texts with one token left come first, with up to ``speculate`` proposed tokens each. Prompts
-    share the rest in the order of the texts, at least one token; those with wanted probabilities
-    have at most ``scored`` of them.
+    share the rest, at least one token, see `share_prompts`; those with wanted probabilities have at
+    most ``scored`` tokens together.
     """
     alone = {text: text.propose(speculate) for text in texts if text.left == 1}
     left = None if most is None else max(1, most - sum(1 + len(own) for own in alone.values()))
-    parts = []
-    for text in texts:
-        if text in alone:
-            parts.append(Part(text, 1, alone[text]))
-            continue
-        count = text.left if left is None else min(text.left, left)
-        if text.is_scored:
-            count = min(count, scored)
-            scored -= count
-        left = None if left is None else left - count
-        parts.append(Part(text, count))
-    return parts
+    unread = {text: text.left for text in texts if text not in alone}
+    for text in filter(lambda prompt: prompt.is_scored, unread):
+        unread[text] = min(unread[text], scored)
+        scored -= unread[text]
+    counts = share_prompts([*unread.values()], left)
+    shared = dict(zip(unread, counts, strict=True))
+    return [Part(t, 1, alone[t]) if t in alone else Part(t, shared[t]) for t in texts]
+
+
+def share_prompts(unread: Sequence[int], most: int | None) -> list[int]:
+    """Return how many of the ``unread`` tokens of each prompt, oldest first, a step reads.
+
+    They are at most ``most`` together; None sets no limit. The prompt with the fewest unread tokens
+    comes first, so that short prompts do not wait for long ones. The oldest prompt has at least
+    half, so that none waits forever.
+
+    >>> share_prompts([1000, 900, 20], 100)
+    [50, 30, 20]
+    """
+    if most is None or not unread:
+        return [*unread]
+    counts = [min(unread[0], (most + 1) // 2), *(0 for _ in unread[1:])]
+    left = most - counts[0]
+    for place in sorted(range(len(unread)), key=unread.__getitem__):
+        more = min(unread[place] - counts[place], left)
+        counts[place] += more
+        left -= more
+    return counts
 
 
 def feed(decoder: Decoder, parts: Sequence[Part], rows: int) -> Fed:

@@ -9,7 +9,15 @@ from typing import Any
 from tensoropt.runtime.support.kinds import SWITCH, Kind, integer
 from tensoropt.runtime.support.options import Options, option
 
-__all__ = ["MAX_TOKENS", "MOST_EMBEDDED", "MOST_TOKENS", "SLOTS", "SPECULATE", "Ending"]
+__all__ = [
+    "MAX_TOKENS",
+    "MOST_EMBEDDED",
+    "MOST_TOKENS",
+    "SLOTS",
+    "SPECULATE",
+    "STEP_TOKENS",
+    "Ending",
+]
 
 MAX_TOKENS = 128
 """New tokens of a text."""
@@ -19,6 +27,9 @@ SLOTS = 16
 
 SPECULATE = 0
 """Tokens that are proposed for a text in a step."""
+
+STEP_TOKENS = 512
+"""Tokens of prompts that are read between two tokens of the texts that run."""
 
 MOST_TOKENS = 1 << 17
 """Tokens of a prompt for a decoder without a known limit."""

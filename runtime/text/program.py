@@ -15,7 +15,14 @@ from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.messages import Message
 from tensoropt.runtime.text.decoder import Padding
-from tensoropt.runtime.text.feeding import Part, feed, feed_packed, longest_part, share_step
+from tensoropt.runtime.text.feeding import (
+    Part,
+    feed,
+    feed_packed,
+    longest_part,
+    share_prompts,
+    share_step,
+)
 from tensoropt.runtime.text.grammar import Grammars
 from tensoropt.runtime.text.isolation import TextFailedError, isolated
 from tensoropt.runtime.text.rows import Rows
@@ -104,6 +111,7 @@ class Texts:
         self._copies = self._reading is self._steps and self._steps.decoder.rows(1) == 1
         self._schedule = Schedule(self._slots, keeps=self._copies and self._rows.keeps)
         self._prompt: tuple[Steps, Caches] | None = None
+        self._is_turn_of_batch = False
 
     def _answer(self, request: Request) -> Reply:
         self._failed: list[tuple[int, str, bool]] = []
@@ -116,10 +124,13 @@ class Texts:
         while not (self._schedule.is_empty or self._is_stopped):
             if self._steps.packs:
                 self._pending += self._admit()
-            else:
+            elif not self._is_turn_of_batch:
+                self._is_turn_of_batch = True  # also if the caller stops ranks before it
                 self._pending += self._read_prompts()
                 self._tell(request)  # a first token does not wait for the step of the batch
-            self._pending += self._continue_batch()
+            if not self._is_stopped:
+                self._pending += self._continue_batch()
+                self._is_turn_of_batch = False
             self._tell(request)
         if self._schedule.is_empty:
             if self._schedule.kept:
@@ -175,17 +186,23 @@ class Texts:
 
     def _admit(self) -> Iterator[Chosen]:
         """Move waiting texts into the batch, which reads their prompts, and yield them."""
-        while True:
-            text = self._schedule.reading
-            if text is None:
-                text = self._schedule.admit()
-                if text is None:
-                    return
-                yield text.key, None, None
-            if self._schedule.is_prefix_unread(text, LEAST_PREFIX):
-                return
+        while (text := self._schedule.admit(self._may_join)) is not None:
+            yield text.key, None, None
             self._copy_prefix(text)
             self._join(text)
+
+    def _may_join(self, text: Text) -> bool:
+        """Return True if a text may take a slot before it has read its prompt.
+
+        Prompts that wait for their turn have half of the slots at most, so others are left for
+        prompts that are read at once. A text that could copy a prompt waits until it is read.
+        """
+        prompts = [row.left for row in self._schedule.rows if row.left > 1]
+        if len(prompts) >= max(1, self._slots // 2) and self._step_tokens is not None:
+            most = max(1, self._step_tokens - len(self._schedule.rows) + len(prompts))
+            if not share_prompts([*prompts, text.left], most)[-1]:
+                return False
+        return not self._schedule.is_prefix_unread(text, LEAST_PREFIX)
 
     def _read_prompts(self) -> Iterator[Chosen]:
         """Read prompts, up to the number of tokens that may delay the batch.
@@ -295,7 +312,7 @@ class Texts:
         It reads the next token of each text. A graph that packs tokens also reads prompts.
         """
         texts = self._schedule.rows
-        if not texts or self._is_stopped:
+        if not texts:
             return
         caches = self._arrange()
         if self._steps.packs:

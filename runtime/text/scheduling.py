@@ -7,7 +7,7 @@ chosen tokens, which are the same on all ranks, so their schedules agree without
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tensoropt.runtime.support.dtypes import Array
@@ -118,7 +118,8 @@ class Schedule:
 
     At most ``slots`` texts are admitted. The next text to be admitted is of the request with the
     fewest admitted texts: a request of many texts does not delay the others. Among them it is the
-    oldest.
+    oldest, or in every second turn the one with the shortest prompt. So a short prompt does not
+    wait for many long ones, and a text with n older ones waits for 2n + 1 texts at most.
 
     If it ``keeps`` caches, texts that have ended or were dropped stay in `kept`, in the order in
     which they leave, the oldest first. Together with the batch they take ``slots`` at most.
@@ -127,6 +128,7 @@ class Schedule:
     def __init__(self, slots: int, *, keeps: bool = False) -> None:
         self._slots, self._keeps = slots, keeps
         self._waiting: list[Text] = []
+        self._is_turn_of_shortest = False
         self.reading: Text | None = None
         self.rows: list[Text] = []
         self.kept: list[Text] = []
@@ -159,19 +161,24 @@ class Schedule:
         for text in gone:
             self._keep(text)
 
-    def admit(self) -> Text | None:
+    def admit(self, may_join: Callable[[Text], bool] = lambda _: True) -> Text | None:
         """Give a free slot to the next text, which then reads its prompt; None if there is none.
 
-        No other text may be reading.
+        No other text may be reading. Only a text that ``may_join`` is admitted.
         """
         assert self.reading is None
         if not self._waiting or len(self.rows) >= self._slots:
             return None
         running = Counter(text.request for text in self.rows)
-        text = min(self._waiting, key=lambda waiting: running[waiting.request])
-        self._waiting.remove(text)
-        self.reading = text
-        return text
+        oldest = min(self._waiting, key=lambda text: running[text.request])
+        shortest = min(self._waiting, key=lambda text: (running[text.request], text.left))
+        for text in (shortest, oldest) if self._is_turn_of_shortest else (oldest, shortest):
+            if may_join(text):
+                self._is_turn_of_shortest = text is oldest
+                self._waiting.remove(text)
+                self.reading = text
+                return text
+        return None
 
     def find_prefix(self, text: Text) -> tuple[Text, int] | None:
         """Return the running or kept text that shares the most first tokens, and their number.

@@ -18,7 +18,7 @@ from tensoropt.runtime.text.chat import Chat, Tools
 from tensoropt.runtime.text.decoder import check_proposals, check_reader, check_steps, decoder_of
 from tensoropt.runtime.text.engine import Deliver, Engine, Piece, Request, Stream, Writer
 from tensoropt.runtime.text.grammar_checking import GrammarChecker
-from tensoropt.runtime.text.limits import SLOTS, SPECULATE, Ending
+from tensoropt.runtime.text.limits import SLOTS, SPECULATE, STEP_TOKENS, Ending
 from tensoropt.runtime.text.prompts import Prompt, Prompts, list_prompts
 from tensoropt.runtime.text.sampling import Sampling, SamplingArguments
 from tensoropt.runtime.text.stopping import StopTexts
@@ -76,7 +76,7 @@ class TextSession(Closing):
         tokenizer: Path | str | None = None,
         slots: int = SLOTS,
         context: int | None = None,
-        step_tokens: int | None = None,
+        step_tokens: int | None = STEP_TOKENS,
         speculate: int = SPECULATE,
         **options: Unpack[SessionArguments],
     ) -> None:

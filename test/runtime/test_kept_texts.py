@@ -198,6 +198,36 @@ def test_a_second_turn_reads_the_new_part(decoder: Decoder, slots: int, packs: b
     caller.check()
 
 
+@pytest.mark.parametrize("packs", [False, True])
+@pytest.mark.parametrize("slots", [8, 32])
+def test_many_long_prompts_do_not_delay_other_texts(
+    decoder: Decoder, slots: int, packs: bool
+) -> None:
+    """A running text goes on in every step, and a late short prompt is read at once."""
+    rank = simulated(decoder, packs=packs, slots=slots, step_tokens=10)
+    caller, fed = Caller(rank), list[int]()
+
+    def steps(count: int) -> None:
+        for _ in range(count):
+            rank.fed = 0
+            caller.send([], 1, set(), 1)
+            fed.append(rank.fed)
+
+    caller.send([[9]], 40, set(), 3)
+    caller.send([[n] * 50 for n in range(16)], 4, set(), 1)
+    steps(6)
+    caller.send([[7, 8]], 3, set(), 1)
+    begun = len(caller.found[0])
+    most = 5 if packs else 24  # otherwise it waits for the prompt that is read, between steps
+    steps(most)
+    assert caller.found[-1]
+    assert len(caller.found[0]) - begun >= (most if packs else most // 3)
+    assert not any(caller.found[3:-1])
+    assert max(fed) <= 10
+    caller.send([], 1, set(), 1000)
+    caller.check()
+
+
 def ended(*tokens: int, read: int | None = None) -> Text:
     own = [*tokens]
     text = Text(0, 0, own, len(own), 99, (), Sampler(Sampling(), 0))

@@ -15,7 +15,7 @@ from handmade_decoder import greedy, write_decoder
 from tensoropt.runtime.device.provider import CPU
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.text.decoder import MASK, decoder_of
-from tensoropt.runtime.text.feeding import feed_packed, longest_part, share_step
+from tensoropt.runtime.text.feeding import feed_packed, longest_part, share_prompts, share_step
 from tensoropt.runtime.text.packing import COUNTS, PLACES, ROWS, can_count, pack_tokens
 from tensoropt.runtime.text.sampling import Sampler, Sampling
 from tensoropt.runtime.text.scheduling import Schedule, Text
@@ -90,16 +90,34 @@ def test_which_plans_can_pack(model: Path, flags: list[str], expected: bool) -> 
 def test_texts_share_the_tokens_of_a_step() -> None:
     texts = [text([1, 2, 3, 4, 5]), text([6, 7, 6, 7, 6], read=4), text([8, 9, 8])]
     parts = share_step(texts, 2, 8, 9)
-    assert [(part.count, list(part.proposed)) for part in parts] == [(5, []), (1, [7, 6]), (0, [])]
-    assert [part.asked for part in parts] == [1, 3, 0]
+    assert [(part.count, list(part.proposed)) for part in parts] == [(3, []), (1, [7, 6]), (2, [])]
+    assert [part.asked for part in parts] == [0, 3, 0]
     assert [part.count for part in share_step(texts, 0, 2, 9)] == [1, 1, 0]
     assert [part.count for part in share_step(texts, 0, None, 9)] == [5, 1, 3]
     assert [longest_part(texts, *limits) for limits in ((0, None), (0, 3), (6, 3))] == [5, 3, 7]
 
 
+@pytest.mark.parametrize(
+    ("unread", "most", "counts"),
+    [
+        ([], 5, []),
+        ([3, 9], None, [3, 9]),
+        ([9, 9, 9], 8, [8, 0, 0]),  # of equals the oldest is first
+        ([9, 3, 5], 9, [5, 3, 1]),
+        ([9, 3, 5], 99, [9, 3, 5]),
+        ([9, 5, 5], 1, [1, 0, 0]),
+        ([1000, 900, 800], 512, [256, 0, 256]),
+    ],
+)
+def test_a_step_reads_the_shortest_rest_and_half_of_the_oldest(
+    unread: list[int], most: int | None, counts: list[int]
+) -> None:
+    assert share_prompts(unread, most) == counts
+
+
 def test_tokens_are_packed_into_one_row(model: Path) -> None:
     decoder = decoder_of(Plan.load(plan_of(model)))
-    texts = [text([1, 2, 3, 4]), text([6, 7, 6, 7, 6], read=4), text([8, 9])]
+    texts = [text([1, 2, 3, 4]), text([6, 7, 6, 7, 6], read=4), text([8, 9, 8, 9, 8])]
     fed = feed_packed(decoder, share_step(texts, 1, 5, 9))
     assert fed["input_ids"].tolist() == [[1, 2, 3, 6, 7]]
     assert fed[COUNTS].tolist() == [3, 2, 0]

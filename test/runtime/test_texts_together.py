@@ -161,7 +161,7 @@ def test_a_prefix_is_read_once(family: tuple[Path, Path], monkeypatch: pytest.Mo
     """A prompt begins like that of a running text: a step reads the rest of it."""
     model = family[0]
     prefix = [5, 9, 2, 7] * 5
-    prompts = [(*prefix, 1), (*prefix, 3, 4), tuple(prefix), (*prefix[:15], 8, 8), (3, *prefix)]
+    prompts = [(*prefix, 1), (*prefix, 3, 4), tuple(prefix), (3, *prefix), (*prefix[:15], *[8] * 9)]
     with TextSession(plan_of(family, "heads"), threads=1, step_tokens=30) as session:
         chosen: list[tuple[int, int | None]] = []
         deliver = session._engine._deliver
@@ -172,7 +172,7 @@ def test_a_prefix_is_read_once(family: tuple[Path, Path], monkeypatch: pytest.Mo
         )
         found = session.generate(prompts, max_tokens=8)
     assert [list(one.tokens) for one in found] == [alone(model, p)[:8] for p in prompts]
-    # 30 tokens may be read before the first text gets its second token: 21 of its prompt, 2 and 1
+    # 30 tokens may be read before the first text gets its second token: 21 of its prompt, 1 and 2
     # of the next prompts, and some of the fourth. Without copies, the second prompt takes the rest.
     first = [n for n, (key, _) in enumerate(chosen) if key == chosen[0][0]]
     admitted = [n for n, (_, token) in enumerate(chosen) if token is None]
@@ -278,6 +278,30 @@ def test_admission_is_fair(requests: list[int], slots: int) -> None:
         assert not left or count >= max(counts.values()) - 1
     schedule.drop({*range(len(requests))})
     assert schedule.is_empty
+
+
+def test_short_and_old_prompts_take_turns() -> None:
+    """A prompt waits for one younger prompt per older one, and one more, at most."""
+    schedule = Schedule(9)
+    for key, prompt in enumerate([30, 20, 20, 5, 40, 5]):
+        schedule.add(text(key, key, prompt))
+    admitted = []
+    while (new := schedule.admit()) is not None:
+        admitted.append(new.key)
+        schedule.join()
+    assert admitted == [0, 3, 1, 5, 2, 4]
+
+
+def test_a_text_that_may_not_join_yet_leaves_the_turn_to_another() -> None:
+    schedule = Schedule(2)
+    for key, prompt in enumerate([30, 20]):
+        schedule.add(text(key, key, prompt))
+    assert schedule.admit(lambda _: False) is None
+    new = schedule.admit(lambda text: text.left < 30)
+    assert new is not None
+    assert new.key == 1
+    schedule.join()
+    assert schedule.admit() is not None
 
 
 def test_the_end_of_a_text() -> None:
