@@ -13,6 +13,7 @@ from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.support.dtypes import Array, dtype_of
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.text.decoder import IDS, MASK, POSITIONS
+from tensoropt.runtime.text.isolation import TextFailedError
 from tensoropt.runtime.text.limits import MOST_EMBEDDED
 from tensoropt.runtime.text.tokens import Vocabulary, find_tokenizer
 from tensoropt.serving.protocol.tensors import TensorSpec
@@ -91,11 +92,19 @@ class Encoder:
         return {spec.name: arrays[spec.name].astype(dtype_of(spec.dtype)) for spec in self.inputs}
 
     def embed(self, output: Array, count: int) -> Array:
-        """Return the embedding of a text of ``count`` tokens, with length 1."""
-        rows: Array = output[0, : 1 if self.pooling == "cls" else count].astype(np.float32)
+        """Return the embedding of a text of ``count`` tokens, with length 1.
+
+        Raises `TextFailedError` for vectors that are not finite.
+        """
+        rows: Array = output[0, : 1 if self.pooling == "cls" else count].astype(np.float64)
+        if not np.isfinite(rows).all():
+            raise TextFailedError(
+                f"output '{self.output.name}': expected finite numbers, as of a model that does "
+                "not overflow its element type, got others"
+            )
         found: Array = rows.mean(axis=0)
         norm = float(np.linalg.norm(found))
-        return found / norm if norm else found
+        return (found / norm if norm else found).astype(np.float32)
 
 
 def find_encoder(

@@ -32,7 +32,7 @@ STEP_TOKENS = 512
 """Tokens of prompts that are read between two tokens of the texts that run."""
 
 MOST_TOKENS = 1 << 17
-"""Tokens of a prompt for a decoder without a known limit."""
+"""Tokens of a text for a decoder without a known limit: caches reserve memory for them."""
 
 MOST_EMBEDDED = 1 << 13
 """Tokens of a text for an encoder without a known limit: attention takes their square in memory."""

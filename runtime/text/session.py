@@ -18,7 +18,7 @@ from tensoropt.runtime.text.chat import Chat, Tools
 from tensoropt.runtime.text.decoder import check_proposals, check_reader, check_steps, decoder_of
 from tensoropt.runtime.text.engine import Deliver, Engine, Piece, Request, Stream, Writer
 from tensoropt.runtime.text.grammar_checking import GrammarChecker
-from tensoropt.runtime.text.limits import SLOTS, SPECULATE, STEP_TOKENS, Ending
+from tensoropt.runtime.text.limits import MOST_TOKENS, SLOTS, SPECULATE, STEP_TOKENS, Ending
 from tensoropt.runtime.text.prompts import Prompt, Prompts, list_prompts
 from tensoropt.runtime.text.sampling import Sampling, SamplingArguments
 from tensoropt.runtime.text.stopping import StopTexts
@@ -310,9 +310,7 @@ class TextSession(Closing):
         own = [] if ending.ignores_end else self._decoder.entry["end"]
         end, texts = [*own, *ending.stop_tokens], []
         for number, prompt in enumerate(prompts):
-            limit = ending.max_tokens
-            if self._context is not None:
-                limit = min(limit, self._context - len(prompt))
+            limit = min(ending.max_tokens, (self._context or MOST_TOKENS) - len(prompt))
             stream = None if self._vocabulary is None else self._vocabulary.stream()
             message = {
                 "prompt": prompt,

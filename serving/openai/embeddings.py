@@ -6,13 +6,13 @@ import asyncio
 import base64
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError, one_line
+from tensoropt.runtime.text.isolation import TextFailedError
 from tensoropt.runtime.text.prompts import list_prompts
 from tensoropt.serving.converting import convert
 from tensoropt.serving.encoder import Encoder
@@ -76,7 +76,10 @@ async def _run(
                 raise RefusedError(Reason.INVALID, one_line(error)) from None
 
         outputs = (await service.infer(name, "", read, "openai")).outputs
-        return encoder.embed(outputs[0][1], len(tokens))
+        try:
+            return encoder.embed(outputs[0][1], len(tokens))
+        except TextFailedError as error:
+            raise RefusedError(Reason.FAILED, one_line(error)) from None
 
     batching = service.models[name].batching
     size = _TOGETHER if batching is None else batching.size
@@ -101,4 +104,4 @@ def _described(asked: AskedEmbeddings, vectors: list[Array], tokens: int) -> Res
 def _encoded(vector: Array, encoding: str) -> Any:
     if encoding == "base64":
         return base64.b64encode(vector.astype("<f4").tobytes()).decode()
-    return np.nan_to_num(vector).tolist()
+    return vector.tolist()

@@ -14,6 +14,7 @@ from fastapi.testclient import TestClient
 from tokenizers import decoders
 
 from tensoropt.runtime.text.isolation import TextFailedError
+from tensoropt.runtime.text.limits import MOST_TOKENS
 from tensoropt.serving.http.app import make_app
 from tensoropt.serving.http.body import Bodies
 from tensoropt.serving.metrics import Metrics
@@ -91,6 +92,12 @@ def test_a_text_that_ends_within_a_character(llama: ByteSession) -> None:
     assert llama._vocabulary is not None
     assert found.text == llama._vocabulary._tokenizer.decode(tokens)
     assert found.text.endswith("�")
+
+
+def test_a_text_without_a_known_context_has_a_limit(llama: ByteSession) -> None:
+    llama._context = None
+    ((message, _),) = llama._texts([[5] * 10], max_tokens=1 << 62)
+    assert message["room"] == MOST_TOKENS
 
 
 @pytest.mark.parametrize("path", ["completions", "chat/completions", "embeddings"])

@@ -263,7 +263,11 @@ def test_seeds_differ_unless_they_are_given(client: TestClient, session: Countin
         ({"logit_bias": {"a": 1}}, 400, "logit_bias.a"),
         ({"logit_bias": {"1": 101}}, 400, "logit_bias.1: Input should be less than or equal"),
         ({"presence_penalty": 3}, 400, "presence_penalty: Input should be less than or equal to 2"),
-        ({"repetition_penalty": 0}, 400, "repetition_penalty: Input should be greater than 0"),
+        (
+            {"repetition_penalty": 0},
+            400,
+            "repetition_penalty: Input should be greater than or equal to 0.01",
+        ),
         ({"min_p": 2}, 400, "min_p"),
         ({"stop": ["a"] * 65}, 400, "stop"),
         ({"temperature": -1}, 400, "temperature"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -151,3 +153,24 @@ def test_the_first_token(plans: Path) -> None:
         found = client.embeddings.create(model="free", input=TEXTS[:2]).data
     for entry, text in zip(found, TEXTS, strict=False):
         np.testing.assert_allclose(entry.embedding, embedded(text, "cls"), atol=1e-5)
+
+
+def test_long_texts_do_not_delay_the_end_of_a_server(plans: Path) -> None:
+    """They are refused by their length; others are answered in between."""
+    with serving(f"free={plans / 'free'}", "--grace", "20") as server:
+        url = f"http://127.0.0.1:{server.http}/v1/embeddings"
+
+        def ask(text: str) -> int:
+            return httpx.post(url, json={"model": "free", "input": text}, timeout=120).status_code
+
+        with ThreadPoolExecutor(9) as threads:
+            statuses = [threads.submit(ask, "a" * (20 << 20)) for _ in range(8)]
+            assert ask("one") == 200
+            assert {status.result() for status in statuses} == {400}
+            for _ in range(8):
+                threads.submit(ask, "a b" * (7 << 20))
+            begin = time.monotonic()
+            server.process.terminate()
+            status, _ = server.ended()
+        assert status == 0
+        assert time.monotonic() - begin < 40

@@ -8,10 +8,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.text.isolation import TextFailedError
 from tensoropt.runtime.text.limits import MOST_EMBEDDED
 from tensoropt.serving.encoder import Encoder, find_encoder
 from tensoropt.serving.protocol.tensors import TensorSpec
@@ -103,3 +105,16 @@ def test_the_limit_of_the_configuration(
     encoder = find_encoder(plan, inputs, [output], "mean", asked)
     assert encoder is not None
     assert encoder.most == most
+
+
+def test_an_embedding_that_is_not_finite_is_an_error(tmp_path: Path) -> None:
+    encoder = encoder_of(tmp_path)
+    large = np.full((1, 4, 2), 1e30, np.float32)
+    np.testing.assert_allclose(encoder.embed(large, 3), [0.5**0.5] * 2)
+    large[0, 3] = np.nan  # of padding
+    assert np.isfinite(encoder.embed(large, 3)).all()
+    for value in (np.nan, np.inf):
+        large[0, 1, 0] = value
+        why = "output 'last_hidden_state': expected finite numbers"
+        with pytest.raises(TextFailedError, match=why):
+            encoder.embed(large, 3)
