@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tensoropt.runtime.support.errors import UserError, one_line
+from tensoropt.runtime.text.tokens import read_tokenizer
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLParserLimits, LLTokenizer
@@ -83,8 +84,8 @@ class Grammars:
         check_installation()
         from llguidance import LLTokenizer
 
-        text = self._path.read_text(encoding="utf-8")
         try:
+            text = read_tokenizer(self._path)
             return LLTokenizer(text, n_vocab=self._size, eos_token=[*self._end])
         except Exception as error:  # the library raises several
             raise UserError(f"{self._path}: not for grammars: {one_line(error)}") from None

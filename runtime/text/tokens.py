@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -15,10 +16,11 @@ from tensoropt.runtime.support.errors import UserError, cause_of, is_failure
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-__all__ = ["FILE", "TextOf", "Vocabulary", "find_tokenizer"]
+__all__ = ["FILE", "TextOf", "Vocabulary", "find_tokenizer", "read_tokenizer"]
 
 FILE = "tokenizer.json"
 
+_CHANGES = "padding", "truncation"  # of all texts, in a tokenizer's file
 _BEGINNING = 16  # characters per allowed token: most texts have about 4
 _MOST_PER_TOKEN, _SHORT = 64, 1 << 16  # characters of a text, before and after normalisation
 _NORMALISED = 256  # characters that are normalised at a time
@@ -31,6 +33,18 @@ def find_tokenizer(plan: Plan, given: Path | str | None) -> Path | None:
     if given is not None:
         return Path(given)
     return plan.folder / FILE if FILE in plan.files else None
+
+
+def read_tokenizer(path: Path) -> str:
+    """Return the text of a tokenizer's file, without padding and truncation.
+
+    Raises OSError and ValueError.
+    """
+    text = path.read_text(encoding="utf-8")
+    tokenizer = json.loads(text)
+    if isinstance(tokenizer, dict) and any(tokenizer.get(name) for name in _CHANGES):
+        return json.dumps({**tokenizer, **dict.fromkeys(_CHANGES)})
+    return text
 
 
 class Vocabulary:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
 from byte_tokenizers import FORMS, byte_id, byte_tokenizer
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, normalizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
 
 from tensoropt.runtime.support.errors import UserError
+from tensoropt.runtime.text.grammar import Grammars
 from tensoropt.runtime.text.tokens import Vocabulary
 
 
@@ -50,6 +52,37 @@ def test_parts_of_a_text_are_those_of_the_whole(
         assert stream.rest() == ""
 
 
+_WORDS = (
+    *("[U]", "▁a", "▁", "a", "b", "##c", ".", "n't", "a</w>", "|", "<pad>", "do", " ", "", " x "),
+    *("<0xE6>", "<0x97>", "<0xA5>", "<0x41>", "<0xFF>", "<0xff>", "Ġa", "Ã", "©", "�"),
+)
+
+
+@pytest.mark.parametrize(
+    "decoder",
+    [
+        decoders.WordPiece(),
+        decoders.Metaspace(),
+        decoders.BPEDecoder(),
+        decoders.CTC(),
+        decoders.ByteLevel(),
+        decoders.Fuse(),
+        decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace()]),
+        decoders.Sequence([decoders.ByteFallback(), decoders.ByteLevel()]),
+    ],
+)
+def test_parts_of_texts_of_other_decoders(tmp_path: Path, decoder: decoders.Decoder) -> None:
+    tokenizer = Tokenizer(models.WordLevel({w: n for n, w in enumerate(_WORDS)}, unk_token="[U]"))
+    tokenizer.decoder = decoder
+    tokenizer.add_special_tokens([AddedToken("[U]", special=True)])
+    vocabulary, draw = saved(tmp_path, tokenizer), random.Random(1)
+    for count in range(1, 60):
+        tokens = [draw.randrange(len(_WORDS) + 2) for _ in range(count)]  # two have no word
+        stream = vocabulary.stream()
+        parts = [stream.add(token) for token in tokens]
+        assert "".join(parts) + stream.rest() == tokenizer.decode(tokens)
+
+
 @settings(max_examples=25)
 @given(st.text(max_size=30))
 def test_a_text_is_written_up_to_its_last_character(
@@ -74,6 +107,19 @@ def test_files_with_padding_or_truncation(tmp_path: Path, count: int) -> None:
     vocabulary = saved(tmp_path, tokenizer)
     assert vocabulary.tokens("ab" * count) == expected
     assert "".join(vocabulary.split(expected, "ab" * count)) == "ab" * count
+
+
+@pytest.mark.parametrize("has_changes", [True, False])
+def test_grammars_read_the_same_tokens(tmp_path: Path, has_changes: bool) -> None:
+    llguidance = pytest.importorskip("llguidance")
+    tokenizer = byte_tokenizer("llama")
+    if has_changes:
+        tokenizer.enable_padding(length=16)
+        tokenizer.enable_truncation(4)
+    size = saved(tmp_path, tokenizer).size
+    grammars = Grammars(tmp_path / "tokenizer.json", size, [2])
+    expected = llguidance.LLTokenizer(byte_tokenizer("llama").to_str(), n_vocab=size)
+    assert grammars._tokenizer.tokenize_str("the a or") == expected.tokenize_str("the a or")
 
 
 def test_bytes_of_parts_of_characters(form: tuple[Tokenizer, Vocabulary]) -> None:

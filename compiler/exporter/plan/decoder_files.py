@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.runtime.plan.entries import TextEntry
@@ -57,12 +57,13 @@ def encoder_entry(model: Path) -> TextEntry | None:
     The tokenizer's limit counts too. Raises as `text_entry` does.
     """
     entry, config = text_entry(model), _config(model.parent / _CONFIGS[0])
-    padding = config.get("pad_token_id")
-    if entry["context"] and config.get("model_type") in _LATER and _is_id(padding):
-        entry["context"] = max(1, entry["context"] - int(padding) - 1)
+    context, padding = entry["context"], config.get("pad_token_id")
+    if context is not None and config.get("model_type") in _LATER and _is_id(padding):
+        context = max(1, context - padding - 1)
     longest = _config(model.parent / _TOKENIZER).get("model_max_length")
-    sizes = [size for size in (entry["context"], longest) if _is_count(size) and size < _UNLIMITED]
-    return {**entry, "context": min(sizes)} if sizes else None
+    if _is_count(longest) and longest < _UNLIMITED:
+        context = longest if context is None else min(context, longest)
+    return None if context is None else {"context": context, "end": entry["end"]}
 
 
 def head_size(model: Path) -> tuple[str, int] | None:
@@ -97,9 +98,9 @@ def _config(path: Path) -> dict[str, Any]:
     return inner if isinstance(inner, dict) else values
 
 
-def _is_count(value: object) -> bool:
+def _is_count(value: object) -> TypeGuard[int]:
     return _is_id(value) and value != 0
 
 
-def _is_id(value: object) -> bool:
+def _is_id(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
