@@ -129,6 +129,7 @@ def open_texts(
                 context=limits.context,
                 step_tokens=limits.step_tokens,
                 speculate=limits.speculate,
+                grammars=True,
                 **vars(restrict_dims(Plan.load(folder), own)),
             )
     except BaseException:

@@ -13,11 +13,12 @@ from tensoropt.runtime.support.errors import RankFailedError, UserError, one_lin
 from tensoropt.runtime.text.chat import Chat, Tools
 from tensoropt.runtime.text.isolation import TextFailedError
 from tensoropt.runtime.text.session import Piece, TextSession
-from tensoropt.serving.converting import convert
+from tensoropt.serving.converting import convert, refusing
 from tensoropt.serving.metrics import Metrics
 from tensoropt.serving.options import TextLimits
 from tensoropt.serving.protocol.refusals import Reason, RefusedError
 from tensoropt.serving.ranks import LOOK_S, UNWANTED_S, Restarts
+from tensoropt.serving.turns import Turns
 
 __all__ = ["TextModel"]
 
@@ -37,6 +38,7 @@ class TextModel:
         self.name = name
         self._session, self.limits, self._metrics = session, limits, metrics
         self._asked, self._is_closed = 0, False
+        self._checks = Turns()
         restart = partial(asyncio.to_thread, session.restart)
         self._restarts = Restarts(name, restart, metrics)
         metrics.watch(name, lambda: session.waiting, lambda: float(self.is_ready))
@@ -87,10 +89,8 @@ class TextModel:
         """Raise `RefusedError` unless texts can keep to a grammar."""
         if grammar is None:
             return
-        try:
-            await asyncio.to_thread(self._session.check_grammar, grammar)
-        except UserError as error:
-            raise RefusedError(Reason.INVALID, one_line(error)) from None
+        with refusing():
+            await self._checks.run(len(grammar), partial(self._session.check_grammar, grammar))
 
     async def split(self, tokens: Sequence[int], text: str | None = None) -> list[str]:
         """Return the part of each token in a text, by default the text of the tokens."""

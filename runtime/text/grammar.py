@@ -23,7 +23,13 @@ from tensoropt.runtime.text.tokens import read_tokenizer
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-__all__ = ["Grammars", "Matcher", "check_installation", "json_rule"]
+__all__ = ["NICE", "STACK_BYTES", "Grammars", "Matcher", "check_installation", "json_rule"]
+
+NICE = 5
+"""Priority of compilations: next to busy ranks they get a quarter of a core."""
+
+STACK_BYTES = 1 << 23
+"""Stack of compilations on ranks; checks have half of it."""
 
 _SPACES = r"(\n[ \t]{0,64}| ?)"
 """Space between the tokens of JSON: a line break and an indentation, or a space.

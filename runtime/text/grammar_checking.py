@@ -17,7 +17,12 @@ from pathlib import Path
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.messages import Message, receive
 from tensoropt.runtime.text.confined import Confined, answer_confined
-from tensoropt.runtime.text.grammar import Grammars, check_installation
+from tensoropt.runtime.text.grammar import (
+    NICE,
+    STACK_BYTES,
+    Grammars,
+    check_installation,
+)
 
 __all__ = ["CHECK_S", "LONGEST_GRAMMAR", "GrammarChecker", "main"]
 
@@ -28,7 +33,6 @@ LONGEST_GRAMMAR = 1 << 18
 """Most characters of a grammar."""
 
 _MEMORY = 1 << 28  # bytes that a grammar may take
-_STACK = 1 << 22  # bytes: half of the usual stack of ranks
 
 
 class GrammarChecker:
@@ -69,7 +73,8 @@ def main(descriptor: int) -> None:
 
     with suppress(UserError):  # each answer repeats it
         grammars.load()  # before its time and memory are limited
-    resource.setrlimit(resource.RLIMIT_STACK, (_STACK, _STACK))
+    os.nice(NICE)
+    resource.setrlimit(resource.RLIMIT_STACK, (STACK_BYTES // 2, STACK_BYTES // 2))
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     memory_bytes = pages * os.sysconf("SC_PAGE_SIZE") + _MEMORY
     answer_confined(connection, check, limit_s=CHECK_S, memory_bytes=memory_bytes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -14,6 +15,7 @@ from tensoropt.runtime.pool.programs import Rank, Reply, Request
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.messages import Message
+from tensoropt.runtime.text.compiling import Compiler
 from tensoropt.runtime.text.decoder import Padding
 from tensoropt.runtime.text.feeding import (
     Part,
@@ -39,6 +41,7 @@ Chosen = tuple[int, int | None, Likely | None]
 REPORT_S = 0.005
 """Shortest interval between messages to the caller: waking it takes CPU time from a rank."""
 
+_COMPILING_S = 0.01  # between two looks of ranks that wait for a grammar alone
 _MOST_SCORED = 512  # tokens of prompts that a step scores
 _MOST_SCORES_BYTES = 64 << 20  # their scores
 
@@ -70,7 +73,11 @@ class Texts:
     None sets no limit. Of prompts with wanted probabilities a step reads fewer tokens, because
     their scores take memory. Of the tokens that may follow a text, up to ``speculate`` are proposed
     and verified in one step. ``prefill`` is the folder of another plan that reads the prompts.
-    ``tokenizer`` is the file that grammars need.
+    ``tokenizer`` is the file that grammars need; if the rank ``reads_tokenizer`` it does so at its
+    start, and not for the first grammar, because other texts would wait for it.
+
+    Each rank compiles the grammars of texts in a thread. A text waits until all ranks have compiled
+    its grammar: next to the scores of each step, ranks exchange the number of compiled ones.
     """
 
     def __init__(self, rank: Rank) -> None:
@@ -84,9 +91,12 @@ class Texts:
             reader.check_unchanged(options["prefill_sha256"], REPLACED)
             self._reading = open_steps(rank, reader, other=rank.plan)
         decoder = self._steps.decoder
-        self._grammars = Grammars(
-            Path(options["tokenizer"] or ""), int(decoder.scores.shape[2]), decoder.entry["end"]
-        )
+        size, end = int(decoder.scores.shape[2]), decoder.entry["end"]
+        grammars = Grammars(Path(options["tokenizer"] or ""), size, end)
+        if options["reads_tokenizer"]:
+            with suppress(UserError):  # each grammar repeats it
+                grammars.load()
+        self._compiler = Compiler(grammars)
         self._slots = self._steps.decoder.slots(options["slots"])
         self._step_tokens: int | None = options["step_tokens"]
         self._speculate: int = options["speculate"]
@@ -106,6 +116,7 @@ class Texts:
 
     def _forget(self) -> None:
         """Drop all texts, and free all caches."""
+        self._compiler.drop_all()
         self._rows = Rows(self._steps, self._slots)
         # A prefill plan has caches of its own.
         self._copies = self._reading is self._steps and self._steps.decoder.rows(1) == 1
@@ -122,7 +133,9 @@ class Texts:
         self._proposed = self._accepted = 0
         self._copied: list[tuple[int, int]] = []
         while not (self._schedule.is_empty or self._is_stopped):
-            if self._steps.packs:
+            if self._schedule.awaits_grammars:
+                self._wait_for_grammars()
+            elif self._steps.packs:
                 self._pending += self._admit()
             elif not self._is_turn_of_batch:
                 self._is_turn_of_batch = True  # also if the caller stops ranks before it
@@ -163,6 +176,7 @@ class Texts:
         """Drop and add the texts that a request names."""
         reading = self._schedule.reading
         self._schedule.drop({*request.message["drop"]})
+        self._compiler.drop(request.message["drop"])
         if reading is not None and self._schedule.reading is None:
             self._hand_in(reading)
         self._rows.forget_others(self._schedule.with_caches)
@@ -171,11 +185,19 @@ class Texts:
                 self._schedule.add(self._new_text(new))
 
     def _new_text(self, new: Message) -> Text:
-        prompt, grammar = new["prompt"], new["grammar"]
-        matcher = None if grammar is None else self._grammars.matcher(grammar)
-        sampler = Sampler(Sampling(**new["sampling"]), new["number"], prompt, matcher)
-        end = {*new["end"]}
-        return Text(new["key"], new["request"], prompt, len(prompt), new["room"], end, sampler)
+        prompt, source = new["prompt"], new["grammar"]
+        grammar = None if source is None else self._compiler.add(new["key"], source)
+        sampler = Sampler(Sampling(**new["sampling"]), new["number"], prompt, grammar)
+        return Text(
+            new["key"],
+            new["request"],
+            prompt,
+            len(prompt),
+            new["room"],
+            {*new["end"]},
+            sampler,
+            grammar=0 if grammar is None else grammar.number,
+        )
 
     def _go_on(self, part: Part, scores: Array) -> list[Choice]:
         """Return the choices of a text after a part of it was read, and note its failure."""
@@ -183,6 +205,13 @@ class Texts:
         if part.text.error is not None:
             self._note_failure(part.text.key, part.text.error)
         return chosen
+
+    def _wait_for_grammars(self) -> None:
+        """Wait for the next grammar, and agree with the other ranks which are compiled."""
+        self._compiler.wait(_COMPILING_S)
+        stop, scores = bool(self._flag[0]), self._shared_scores(1)
+        agreed = scores.agree(stop=stop, number=self._compiler.compiled)
+        self._is_stopped, self._schedule.compiled = agreed
 
     def _admit(self) -> Iterator[Chosen]:
         """Move waiting texts into the batch, which reads their prompts, and yield them."""
@@ -359,13 +388,20 @@ class Texts:
         return [*self._gather_scores(steps, (caches.rows, max(asked, 1)), is_asked=asked > 0)]
 
     def _gather_scores(self, steps: Steps, shape: tuple[int, int], *, is_asked: bool) -> Array:
-        width, (rows, asked) = int(steps.decoder.scores.shape[2]), shape
-        if self._scores is None or self._scores.most < rows * asked:
-            most = max(self._steps.decoder.rows(count) for count in (1, self._slots))
-            most = max(most * (1 + self._speculate), rows * asked)
-            self._scores = SharedScores(self._comm, most, width, SCORES_DTYPE)
+        rows, asked = shape
+        scores = self._shared_scores(rows * asked)
         where = steps.place_of_scores(rows, asked)
         give = steps.give_scores if is_asked and steps.has_last else None
-        stop = bool(self._flag[0])
-        whole, self._is_stopped = self._scores.gather(give, where, shape, stop=stop)
+        stop, number = bool(self._flag[0]), self._compiler.compiled
+        whole, *agreed = scores.gather(give, where, shape, stop=stop, number=number)
+        self._is_stopped, self._schedule.compiled = bool(agreed[0]), int(agreed[1])
         return whole
+
+    def _shared_scores(self, count: int) -> SharedScores:
+        """Return the memory for scores of ``count`` tokens; a collective if it has to grow."""
+        if self._scores is None or self._scores.most < count:
+            decoder = self._steps.decoder
+            most = max(decoder.rows(size) for size in (1, self._slots)) * (1 + self._speculate)
+            width = int(decoder.scores.shape[2])
+            self._scores = SharedScores(self._comm, max(most, count), width, SCORES_DTYPE)
+        return self._scores

@@ -35,6 +35,7 @@ class Text:
     ``tokens`` are the ``prompt`` tokens of the prompt, then the chosen ones, at most ``room``
     together. Caches have the first ``read`` of them, ``copied`` ones from other texts. A chosen
     token of ``end`` ends the text, and so does an ``error``. ``proposals`` proposes next tokens.
+    The grammar of the text is the one with the number ``grammar``, 0 without one.
     """
 
     key: int
@@ -46,6 +47,7 @@ class Text:
     sampler: Sampler
     read: int = 0
     copied: int = 0
+    grammar: int = 0
     proposals: Proposals = field(default_factory=Proposals)
     error: UserError | None = None
 
@@ -121,6 +123,8 @@ class Schedule:
     oldest, or in every second turn the one with the shortest prompt. So a short prompt does not
     wait for many long ones, and a text with n older ones waits for 2n + 1 texts at most.
 
+    A text waits until its grammar is one of the first `compiled` ones.
+
     If it ``keeps`` caches, texts that have ended or were dropped stay in `kept`, in the order in
     which they leave, the oldest first. Together with the batch they take ``slots`` at most.
     """
@@ -129,6 +133,7 @@ class Schedule:
         self._slots, self._keeps = slots, keeps
         self._waiting: list[Text] = []
         self._is_turn_of_shortest = False
+        self.compiled = 0
         self.reading: Text | None = None
         self.rows: list[Text] = []
         self.kept: list[Text] = []
@@ -137,6 +142,12 @@ class Schedule:
     def is_empty(self) -> bool:
         """True if no text waits or is admitted."""
         return not (self._waiting or self._admitted)
+
+    @property
+    def awaits_grammars(self) -> bool:
+        """True if all texts wait until their grammars are compiled."""
+        waits = all(text.grammar > self.compiled for text in self._waiting)
+        return bool(self._waiting) and waits and not self._admitted
 
     @property
     def _admitted(self) -> list[Text]:
@@ -167,11 +178,12 @@ class Schedule:
         No other text may be reading. Only a text that ``may_join`` is admitted.
         """
         assert self.reading is None
-        if not self._waiting or len(self.rows) >= self._slots:
+        ready = [text for text in self._waiting if text.grammar <= self.compiled]
+        if not ready or len(self.rows) >= self._slots:
             return None
         running = Counter(text.request for text in self.rows)
-        oldest = min(self._waiting, key=lambda text: running[text.request])
-        shortest = min(self._waiting, key=lambda text: (running[text.request], text.left))
+        oldest = min(ready, key=lambda text: running[text.request])
+        shortest = min(ready, key=lambda text: (running[text.request], text.left))
         for text in (shortest, oldest) if self._is_turn_of_shortest else (oldest, shortest):
             if may_join(text):
                 self._is_turn_of_shortest = text is oldest

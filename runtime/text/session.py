@@ -64,7 +64,9 @@ class TextSession(Closing):
     beginning copies them instead of reading its tokens. Between two steps of the batch at most
     ``step_tokens`` tokens of prompts are read, which bounds the delay of other texts; None sets no
     limit. Up to ``speculate`` tokens are proposed from the text so far and verified in one step,
-    with the same result. Raises `UserError` if the plan has no caches, or cannot verify proposals.
+    with the same result. With ``grammars`` the ranks prepare for them at their start; otherwise the
+    first grammar delays other texts, by a second for a large vocabulary. Raises `UserError` if the
+    plan has no caches, or cannot verify proposals.
     """
 
     @shows_options(SessionOptions, SessionArguments)
@@ -78,6 +80,7 @@ class TextSession(Closing):
         context: int | None = None,
         step_tokens: int | None = STEP_TOKENS,
         speculate: int = SPECULATE,
+        grammars: bool = False,
         **options: Unpack[SessionArguments],
     ) -> None:
         own = SessionOptions(**options)
@@ -99,6 +102,7 @@ class TextSession(Closing):
             "slots": slots,
             "step_tokens": step_tokens,
             "speculate": speculate,
+            "reads_tokenizer": grammars,
         }
         self._prefill: Plan | None = None
         if prefill is not None:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SharedScores", "gather", "reshard"]
 
-_HEAD = 64  # bytes before the scores of a turn: the stop flag
+_HEAD = 64  # bytes before the scores of a turn: the stop flag, and a number of each rank
+_NUMBER = np.dtype(np.int64)
 
 
 class SharedScores:
@@ -30,10 +31,13 @@ class SharedScores:
 
     def __init__(self, comm: MPI.Comm, most: int, width: int, dtype: np.dtype[np.generic]) -> None:
         self._comm, self.most = comm, most
-        size = _HEAD + dtype.itemsize * most * width
+        head = _NUMBER.itemsize * (1 + comm.size)
+        head += -head % _HEAD
+        size = head + dtype.itemsize * most * width
         size += -size % _HEAD
         raw = np.frombuffer(_memory(comm, 2 * size), np.uint8)
-        self._turns = [_Turn(raw[at : at + size], width, dtype) for at in (0, size)]
+        turns = (raw[at : at + size] for at in (0, size))
+        self._turns = [_Turn(turn[:head], turn[head:], width, dtype) for turn in turns]
 
     def gather(
         self,
@@ -42,28 +46,35 @@ class SharedScores:
         shape: tuple[int, int],
         *,
         stop: bool,
-    ) -> tuple[Array, bool]:
-        """Return the whole scores, valid until the next call, and the flag ``stop`` of rank 0.
+        number: int = 0,
+    ) -> tuple[Array, bool, int]:
+        """Return the whole scores, valid until the next call, then the result of `agree`.
 
         ``shape`` is the number of rows, and of tokens in each. ``give`` copies this rank's part to
         its place; None if it has none. ``where`` are the slices of rows and vocabulary of the part.
         """
-        turn = self._turns[0]
-        self._turns.reverse()
-        scores = turn.scores[: shape[0] * shape[1]].reshape(*shape, -1)
+        scores = self._turns[0].scores[: shape[0] * shape[1]].reshape(*shape, -1)
         if give is not None:
             give(scores[where[0], :, where[1]])
+        return scores, *self.agree(stop=stop, number=number)
+
+    def agree(self, *, stop: bool, number: int = 0) -> tuple[bool, int]:
+        """Return the flag ``stop`` of rank 0, and the least ``number`` of all ranks."""
+        turn = self._turns[0]
+        self._turns.reverse()
         if self._comm.rank == 0:
             turn.stop[0] = stop
+        turn.numbers[self._comm.rank] = number
         self._comm.Barrier()
-        return scores, bool(turn.stop[0])
+        return bool(turn.stop[0]), int(turn.numbers[: self._comm.size].min())
 
 
 class _Turn:
-    def __init__(self, raw: Array, width: int, dtype: np.dtype[np.generic]) -> None:
-        self.stop = raw[:1]
-        end = _HEAD + (raw.nbytes - _HEAD) // (dtype.itemsize * width) * dtype.itemsize * width
-        self.scores: Array = raw[_HEAD:end].view(dtype).reshape(-1, width)
+    def __init__(self, head: Array, raw: Array, width: int, dtype: np.dtype[np.generic]) -> None:
+        numbers: Array = head.view(_NUMBER)
+        self.stop, self.numbers = numbers[:1], numbers[1:]
+        row = dtype.itemsize * width
+        self.scores: Array = raw[: raw.nbytes // row * row].view(dtype).reshape(-1, width)
 
 
 def gather(comm: MPI.Comm, part: Array, layout: MeshLayout) -> Array:

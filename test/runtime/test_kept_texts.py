@@ -90,7 +90,8 @@ def simulated(decoder: Decoder, *, packs: bool, **options: int | None) -> Simula
     session: Any = SimpleNamespace(inputs=inputs, outputs={}, **ignored)
     steps = Steps(session, decoder, CPU, SimpleNamespace(rank=0), {})
     rank: Any = mock.Mock()
-    rank.job.options = {"speculate": 0, "step_tokens": None, "tokenizer": None, **options}
+    fixed = {"speculate": 0, "step_tokens": None, "tokenizer": None, "reads_tokenizer": False}
+    rank.job.options = {**fixed, **options}
     with mock.patch.object(program, "open_steps", lambda *_, **__: steps):
         return Simulated(rank)
 
@@ -105,9 +106,19 @@ class Caller:
         self.found: list[list[int]] = []
         self.copied: dict[int, int] = {}
         self.dropped: set[int] = set()
+        self.errors: dict[int, str] = {}
 
-    def send(self, prompts: Sequence[list[int]], most: int, drop: set[int], steps: int) -> None:
+    def send(
+        self,
+        prompts: Sequence[list[int]],
+        most: int,
+        drop: set[int],
+        steps: int,
+        grammars: Sequence[str | None] = (),
+    ) -> None:
         added = [self._message(prompt, most) for prompt in prompts]
+        for message, grammar in zip(added, grammars, strict=False):
+            message["grammar"] = grammar
         self.rank.steps = steps
         self.dropped |= drop
         arrays = {"stop": np.zeros(1, np.int64)}
@@ -125,6 +136,7 @@ class Caller:
 
     def _hear(self, message: dict[str, Any]) -> None:
         self.copied |= dict(message["copied"])
+        self.errors |= {key: error for key, error, _ in message["failed"]}
         for key, token, _ in message["chosen"]:
             if token is not None:
                 self.found[key].append(token)

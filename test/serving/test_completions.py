@@ -311,6 +311,32 @@ def test_whoever_leaves_ends_the_text() -> None:
     asyncio.run(leave())
 
 
+def test_grammars_and_chats_of_many_clients_leave_threads_to_others() -> None:
+    """The event loop has a few threads, and these calls wait for each other."""
+    gate = threading.Event()
+
+    class Slow(Counting):
+        def check_grammar(self, grammar: str) -> None:
+            assert gate.wait(20)
+
+        def tokens_of_chat(self, *_: object) -> list[int]:
+            assert gate.wait(20)
+            return [1]
+
+    async def ask() -> None:
+        model = TextModel("m", Slow(), TextLimits(), Metrics())
+        tasks = [asyncio.create_task(model.check_grammar("a")) for _ in range(40)]
+        tasks += [asyncio.create_task(model.tokens_of_chat([])) for _ in range(40)]
+        await asyncio.sleep(0.01)
+        try:
+            assert await asyncio.wait_for(model.tokens_of("abc"), 10)
+        finally:
+            gate.set()
+        await asyncio.gather(*tasks)
+
+    asyncio.run(ask())
+
+
 def test_several_choices(client: TestClient) -> None:
     answer = asked(client, prompt=["ab"], n=2, echo=True).json()
     found = [(choice["index"], choice["text"]) for choice in answer["choices"]]
