@@ -157,18 +157,19 @@ def _adam_change(
     """Return the change and the new moments: Kingma and Ba (arXiv 1412.6980), section 2.
 
     The efficient order: rate sqrt(c2)/c1 mean / (sqrt(variance) + epsilon sqrt(c2)), with c = 1 -
-    beta^step.
+    beta^step. The gradient is multiplied by ``factor`` before it is squared, as the square of a
+    gradient that is still to be clipped may overflow.
     """
 
-    def averaged(old: str, new: ir.Value, beta: float, *factors: Scalar) -> ir.Value:
-        weight = scalars.get(f"new {old}", g, lambda s: s.times(1.0 - beta, *factors))
-        return make.add(
-            make.mul(moments[old], scalars.get(f"old {old}", g, lambda s: beta)),
-            make.mul(new, weight),
-        )
+    def averaged(old: str, beta: float, new: ir.Value) -> ir.Value:
+        return make.add(make.mul(moments[old], scalars.get(f"old {old}", g, lambda s: beta)), new)
 
-    mean = averaged("mean", g, optimizer.beta1, factor)
-    variance = averaged("variance", make.mul(g, g), optimizer.beta2, factor, factor)
+    def times(name: str, part: float) -> ir.Value:
+        return make.mul(g, scalars.get(name, g, lambda s: s.times(part, factor)))
+
+    root = times("new deviation", math.sqrt(1.0 - optimizer.beta2))
+    mean = averaged("mean", optimizer.beta1, times("new mean", 1.0 - optimizer.beta1))
+    variance = averaged("variance", optimizer.beta2, make.mul(root, root))
     rate = scalars.get("corrected rate", g, lambda s: _corrected_rate(s, optimizer))
     epsilon = scalars.get(
         "epsilon", g, lambda s: s.times(s.root_correction(optimizer.beta2), optimizer.epsilon)

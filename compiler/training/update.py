@@ -84,28 +84,26 @@ class Update:
             scale = scalars.op("Div", scale, weight)
         if self.spec.clip_norm is None:
             return scale
-        norm = scalars.times(scalars.root(scalars.wide(self._sum_of_squares())), scale)
+        norm = scalars.times(scalars.root(self._sum_of_squares()), scale)
         least = scalars.op("Add", norm, _CLIP_EPSILON)
         clip = scalars.op("Min", 1.0, scalars.op("Div", self.spec.clip_norm, least))
         return scalars.times(clip, scale)
 
     def _sum_of_squares(self) -> ir.Value:
-        """Return the sum of squares over all gradients.
+        """Return the sum of squares over all gradients, in float64, where those of float32 fit.
 
         ``topt.norm`` lets each term be a partial sum on the ranks that hold a part of the gradient.
         """
         terms = []
         for w in self.gradients:
-            make, g = self._builder(w), self._wide(w)
+            make = self._builder(w)
+            g = make.cast(self._gradient(w), ir.F64Type.get())
             if shape_of(g):
                 result = tensor_type([], element_type(g))
                 terms.append(make.onnx("ReduceSumSquare", [g], result, keepdims=int_attr(0)))
             else:
                 terms.append(make.mul(g, g))
-        make = self._shared("norm")
-        widest = max(map(element_type, terms), key=lambda kind: ir.FloatType(kind).width)
-        squares = [make.cast(term, widest) for term in terms]
-        return make.onnx("Sum", squares, squares[0].type, **keys.NORM.item(True))
+        return self._shared("norm").onnx("Sum", terms, terms[0].type, **keys.NORM.item(True))
 
     def _wide(self, w: ir.Value) -> ir.Value:
         """Return the gradient in float32 or wider; each use casts again, so no copy stays live."""

@@ -23,7 +23,8 @@ module attributes {topt.opset = {ai.onnx = 20 : i64}} {
     // CHECK: [[D:%.+]] = "onnx.Gemm"([[ARG0]], [[DYV]]) {topt.follows = [[MM]] : i64, {{.*}}transA = 1
     // CHECK: [[DW:%.+]] = "onnx.Add"([[ARG3:%\w+]], [[D]]) {topt.gradient_of = "w", topt.id = [[G]] : i64, topt.phase = "backward"}
     // CHECK: [[G0:%.+]] = "onnx.Identity"([[DW]]) {topt.id = [[U]] : i64, topt.phase = "update"}
-    // CHECK: [[S:%.+]] = "onnx.ReduceSumSquare"([[G0]]) {keepdims = 0 : i64, topt.follows = [[U]] : i64, {{.*}}topt.phase = "update"}
+    // CHECK: [[GW:%.+]] = "onnx.Cast"([[G0]]) {to = 11 : i64, topt.follows = [[U]] : i64, {{.*}}topt.phase = "update"}
+    // CHECK-NEXT: [[S:%.+]] = "onnx.ReduceSumSquare"([[GW]]) {keepdims = 0 : i64, topt.follows = [[U]] : i64, {{.*}}topt.phase = "update"}
     // CHECK-NEXT: "onnx.Sum"([[S]]) {{.*}}topt.norm
     // CHECK: [[NEW:%.+]] = "onnx.Sub"([[ARG1]], {{.*}}) {topt.follows = [[U]] : i64, {{.*}}topt.phase = "update"}
     // CHECK-NEXT: return [[LOSS]], [[NEW]], {{%.+}} :

@@ -108,3 +108,30 @@ def test_a_parameter_is_gone_over_few_times(tmp_path: Path) -> None:
         text = str(Step(MODEL, spec, folder).module)
         lines = [x for x in text.splitlines() if 'topt.phase = "update"' in x]
         assert sum(x.endswith("-> tensor<6x5xf32>") for x in lines) == expected
+
+
+STEEP = model_of(
+    [
+        ("MatMul", ["x", "w"], "product", {}),
+        ("Mul", ["product", "steep"], "scaled", {}),
+        ("ReduceSum", ["scaled"], "l", {"keepdims": 0}),
+    ],
+    {"x": BATCHES[0]},
+    ["l"],
+    {"w": W, "steep": np.array(1e20, np.float32)},
+)
+
+
+@pytest.mark.parametrize("optimizer", TORCH)
+def test_gradients_with_squares_above_float32_are_clipped(optimizer: str, tmp_path: Path) -> None:
+    """The truth is PyTorch in float64."""
+    step = Step(STEEP, spec_of("output:l", optimizer, clip_norm=0.5, weight_decay=0.1), tmp_path)
+    w = torch.tensor(W, dtype=torch.float64, requires_grad=True)
+    made = TORCH[optimizer]([w], weight_decay=0.1)
+    for number, x in enumerate(BATCHES[:STEPS], 1):
+        step.step({"x": x}, learning_rate=RATE, step=number)
+        made.zero_grad()
+        ((torch.tensor(x, dtype=torch.float64) @ w).sum() * 1e20).backward()
+        torch.nn.utils.clip_grad_norm_([w], 0.5)
+        made.step()
+        np.testing.assert_allclose(step.state["w"], w.detach().numpy(), RTOL, 1e-6)

@@ -12,32 +12,32 @@
 // CHECK: [[IDENTITY:%\w+]] = "onnx.Identity"({{%\w+}}) {{.*}}topt.phase = "forward"} : (tensor<f32>) -> tensor<f32>
 // CHECK: [[IDENTITY_3:%\w+]] = "onnx.Identity"({{%\w+}}) {topt.gradient_of = "w"{{.*}}topt.phase = "backward"} : (tensor<8x6xf32>) -> tensor<8x6xf32>
 // CHECK-NEXT: [[CAST:%\w+]] = "onnx.Cast"([[ARG3]]) {to = 11 : i64{{.*}}topt.phase = "update"} : (tensor<f32>) -> tensor<f64>
-// CHECK-NEXT: [[CONSTANT_4:%\w+]] = "onnx.Constant"() {{.*}}topt.phase = "update", value = dense<1.000000e-01> : tensor<f32>} : () -> tensor<f32>
-// CHECK-NEXT: [[CONSTANT_5:%\w+]] = "onnx.Constant"() {{.*}}topt.phase = "update", value = dense<0.899999976> : tensor<f32>} : () -> tensor<f32>
-// CHECK-NEXT: [[MUL:%\w+]] = "onnx.Mul"([[ARG4]], [[CONSTANT_5]]) {{.*}}topt.phase = "update"} : (tensor<8x6xf32>, tensor<f32>) -> tensor<8x6xf32>
-// CHECK-NEXT: [[MUL_2:%\w+]] = "onnx.Mul"([[IDENTITY_3]], [[CONSTANT_4]]) {{.*}}topt.phase = "update"} : (tensor<8x6xf32>, tensor<f32>) -> tensor<8x6xf32>
-// CHECK-NEXT: [[ADD:%\w+]] = "onnx.Add"([[MUL]], [[MUL_2]]) {{.*}}topt.phase = "update"} : (tensor<8x6xf32>, tensor<8x6xf32>) -> tensor<8x6xf32>
-// CHECK-NEXT: [[MUL_3:%\w+]] = "onnx.Mul"([[IDENTITY_3]], [[IDENTITY_3]]) {{.*}}topt.phase = "update"} : (tensor<8x6xf32>, tensor<8x6xf32>) -> tensor<8x6xf32>
-// CHECK-NEXT: [[CONSTANT_6:%\w+]] = "onnx.Constant"() {{.*}}topt.phase = "update", value = dense<1.000000e-03> : tensor<f32>} : () -> tensor<f32>
-// CHECK-NEXT: [[CONSTANT_7:%\w+]] = "onnx.Constant"() {{.*}}topt.phase = "update", value = dense<9.990000e-01> : tensor<f32>} : () -> tensor<f32>
-// CHECK-NEXT: [[MUL_4:%\w+]] = "onnx.Mul"([[ARG5]], [[CONSTANT_7]]) {{.*}}topt.phase = "update"} : (tensor<8x6xf32>, tensor<f32>) -> tensor<8x6xf32>
-// CHECK-NEXT: [[MUL_5:%\w+]] = "onnx.Mul"([[MUL_3]], [[CONSTANT_6]]) {{.*}}topt.phase = "update"} : (tensor<8x6xf32>, tensor<f32>) -> tensor<8x6xf32>
-// CHECK-NEXT: [[ADD_2:%\w+]] = "onnx.Add"([[MUL_4]], [[MUL_5]]) {{.*}}topt.phase = "update"} : (tensor<8x6xf32>, tensor<8x6xf32>) -> tensor<8x6xf32>
+// CHECK-NEXT: [[CONSTANT:%\w+]] = "onnx.Constant"() {{.*}}topt.phase = "update", value = dense<0.0316227749> : tensor<f32>} : () -> tensor<f32>
+// CHECK-NEXT: [[MUL:%\w+]] = "onnx.Mul"([[IDENTITY_3]], [[CONSTANT]]) {{.*}}topt.phase = "update"} : (tensor<8x6xf32>, tensor<f32>) -> tensor<8x6xf32>
+// CHECK-NEXT: [[CONSTANT_2:%\w+]] = "onnx.Constant"() {{.*}}topt.phase = "update", value = dense<1.000000e-01> : tensor<f32>} : () -> tensor<f32>
+// CHECK-NEXT: [[MUL_2:%\w+]] = "onnx.Mul"([[IDENTITY_3]], [[CONSTANT_2]]) {{.*}}topt.phase = "update"} : (tensor<8x6xf32>, tensor<f32>) -> tensor<8x6xf32>
+// CHECK-NEXT: [[CONSTANT_3:%\w+]] = "onnx.Constant"() {{.*}}topt.phase = "update", value = dense<0.899999976> : tensor<f32>} : () -> tensor<f32>
+// CHECK-NEXT: [[MUL_3:%\w+]] = "onnx.Mul"([[ARG4]], [[CONSTANT_3]]) {{.*}}topt.phase = "update"} : (tensor<8x6xf32>, tensor<f32>) -> tensor<8x6xf32>
+// CHECK-NEXT: [[ADD:%\w+]] = "onnx.Add"([[MUL_3]], [[MUL_2]]) {{.*}}topt.phase = "update"} : (tensor<8x6xf32>, tensor<8x6xf32>) -> tensor<8x6xf32>
+// CHECK-NEXT: [[MUL_4:%\w+]] = "onnx.Mul"([[MUL]], [[MUL]]) {{.*}}topt.phase = "update"} : (tensor<8x6xf32>, tensor<8x6xf32>) -> tensor<8x6xf32>
+// CHECK-NEXT: [[CONSTANT_4:%\w+]] = "onnx.Constant"() {{.*}}topt.phase = "update", value = dense<9.990000e-01> : tensor<f32>} : () -> tensor<f32>
+// CHECK-NEXT: [[MUL_5:%\w+]] = "onnx.Mul"([[ARG5]], [[CONSTANT_4]]) {{.*}}topt.phase = "update"} : (tensor<8x6xf32>, tensor<f32>) -> tensor<8x6xf32>
+// CHECK-NEXT: [[ADD_2:%\w+]] = "onnx.Add"([[MUL_5]], [[MUL_4]]) {{.*}}topt.phase = "update"} : (tensor<8x6xf32>, tensor<8x6xf32>) -> tensor<8x6xf32>
 // CHECK-NEXT: [[CAST_2:%\w+]] = "onnx.Cast"([[ARG2]]) {to = 11 : i64{{.*}}topt.phase = "update"} : (tensor<f32>) -> tensor<f64>
-// CHECK-NEXT: [[CONSTANT_8:%\w+]] = "onnx.Constant"() {{.*}}topt.phase = "update", value = dense<0.99899999999999999> : tensor<f64>} : () -> tensor<f64>
-// CHECK-NEXT: [[POW:%\w+]] = "onnx.Pow"([[CONSTANT_8]], [[CAST_2]]) {{.*}}topt.phase = "update"} : (tensor<f64>, tensor<f64>) -> tensor<f64>
-// CHECK-NEXT: [[CONSTANT_9:%\w+]] = "onnx.Constant"() {{.*}}topt.phase = "update", value = dense<1.000000e+00> : tensor<f64>} : () -> tensor<f64>
-// CHECK-NEXT: [[SUB:%\w+]] = "onnx.Sub"([[CONSTANT_9]], [[POW]]) {{.*}}topt.phase = "update"} : (tensor<f64>, tensor<f64>) -> tensor<f64>
+// CHECK-NEXT: [[CONSTANT_5:%\w+]] = "onnx.Constant"() {{.*}}topt.phase = "update", value = dense<0.99899999999999999> : tensor<f64>} : () -> tensor<f64>
+// CHECK-NEXT: [[POW:%\w+]] = "onnx.Pow"([[CONSTANT_5]], [[CAST_2]]) {{.*}}topt.phase = "update"} : (tensor<f64>, tensor<f64>) -> tensor<f64>
+// CHECK-NEXT: [[CONSTANT_6:%\w+]] = "onnx.Constant"() {{.*}}topt.phase = "update", value = dense<1.000000e+00> : tensor<f64>} : () -> tensor<f64>
+// CHECK-NEXT: [[SUB:%\w+]] = "onnx.Sub"([[CONSTANT_6]], [[POW]]) {{.*}}topt.phase = "update"} : (tensor<f64>, tensor<f64>) -> tensor<f64>
 // CHECK-NEXT: [[SQRT:%\w+]] = "onnx.Sqrt"([[SUB]]) {{.*}}topt.phase = "update"} : (tensor<f64>) -> tensor<f64>
 // CHECK-NEXT: [[MUL_6:%\w+]] = "onnx.Mul"([[CAST]], [[SQRT]]) {{.*}}topt.phase = "update"} : (tensor<f64>, tensor<f64>) -> tensor<f64>
-// CHECK-NEXT: [[CONSTANT_10:%\w+]] = "onnx.Constant"() {{.*}}topt.phase = "update", value = dense<9.000000e-01> : tensor<f64>} : () -> tensor<f64>
-// CHECK-NEXT: [[POW_2:%\w+]] = "onnx.Pow"([[CONSTANT_10]], [[CAST_2]]) {{.*}}topt.phase = "update"} : (tensor<f64>, tensor<f64>) -> tensor<f64>
-// CHECK-NEXT: [[CONSTANT_11:%\w+]] = "onnx.Constant"() {{.*}}topt.phase = "update", value = dense<1.000000e+00> : tensor<f64>} : () -> tensor<f64>
-// CHECK-NEXT: [[SUB_2:%\w+]] = "onnx.Sub"([[CONSTANT_11]], [[POW_2]]) {{.*}}topt.phase = "update"} : (tensor<f64>, tensor<f64>) -> tensor<f64>
+// CHECK-NEXT: [[CONSTANT_7:%\w+]] = "onnx.Constant"() {{.*}}topt.phase = "update", value = dense<9.000000e-01> : tensor<f64>} : () -> tensor<f64>
+// CHECK-NEXT: [[POW_2:%\w+]] = "onnx.Pow"([[CONSTANT_7]], [[CAST_2]]) {{.*}}topt.phase = "update"} : (tensor<f64>, tensor<f64>) -> tensor<f64>
+// CHECK-NEXT: [[CONSTANT_8:%\w+]] = "onnx.Constant"() {{.*}}topt.phase = "update", value = dense<1.000000e+00> : tensor<f64>} : () -> tensor<f64>
+// CHECK-NEXT: [[SUB_2:%\w+]] = "onnx.Sub"([[CONSTANT_8]], [[POW_2]]) {{.*}}topt.phase = "update"} : (tensor<f64>, tensor<f64>) -> tensor<f64>
 // CHECK-NEXT: [[DIV:%\w+]] = "onnx.Div"([[MUL_6]], [[SUB_2]]) {{.*}}topt.phase = "update"} : (tensor<f64>, tensor<f64>) -> tensor<f64>
 // CHECK-NEXT: [[CAST_3:%\w+]] = "onnx.Cast"([[DIV]]) {to = 1 : i64{{.*}}topt.phase = "update"} : (tensor<f64>) -> tensor<f32>
-// CHECK-NEXT: [[CONSTANT_12:%\w+]] = "onnx.Constant"() {{.*}}topt.phase = "update", value = dense<1.000000e-08> : tensor<f64>} : () -> tensor<f64>
-// CHECK-NEXT: [[MUL_7:%\w+]] = "onnx.Mul"([[SQRT]], [[CONSTANT_12]]) {{.*}}topt.phase = "update"} : (tensor<f64>, tensor<f64>) -> tensor<f64>
+// CHECK-NEXT: [[CONSTANT_9:%\w+]] = "onnx.Constant"() {{.*}}topt.phase = "update", value = dense<1.000000e-08> : tensor<f64>} : () -> tensor<f64>
+// CHECK-NEXT: [[MUL_7:%\w+]] = "onnx.Mul"([[SQRT]], [[CONSTANT_9]]) {{.*}}topt.phase = "update"} : (tensor<f64>, tensor<f64>) -> tensor<f64>
 // CHECK-NEXT: [[CAST_4:%\w+]] = "onnx.Cast"([[MUL_7]]) {to = 1 : i64{{.*}}topt.phase = "update"} : (tensor<f64>) -> tensor<f32>
 // CHECK-NEXT: [[MUL_8:%\w+]] = "onnx.Mul"([[ADD]], [[CAST_3]]) {{.*}}topt.phase = "update"} : (tensor<8x6xf32>, tensor<f32>) -> tensor<8x6xf32>
 // CHECK-NEXT: [[SQRT_2:%\w+]] = "onnx.Sqrt"([[ADD_2]]) {{.*}}topt.phase = "update"} : (tensor<8x6xf32>) -> tensor<8x6xf32>
