@@ -18,7 +18,7 @@ _EVERY_S = 0.1
 # 200,000 rows, a message of 45 MB.
 _KEPT, _KEPT_ALONE = 5000, 200_000
 
-Row = dict[str, float | int | bool | None]
+Row = dict[str, float | int | bool | str | None]
 
 
 class Reports:
@@ -48,6 +48,7 @@ class Reports:
                 "learning_rate": facts.learning_rate,
                 "loss_scale": facts.loss_scale,
                 "skipped": facts.skipped,
+                "not_finite": facts.not_finite,
                 "samples": progress.samples,
             }
         self._keep(row, channel.lost_for_s() > 0)

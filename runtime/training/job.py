@@ -7,7 +7,7 @@ from os import PathLike
 
 from tensoropt.runtime.support.expected import ExpectedErrorEntry
 from tensoropt.runtime.support.job import Launched
-from tensoropt.runtime.support.kinds import PATH, choice, integer, number
+from tensoropt.runtime.support.kinds import PATH, SWITCH, choice, integer, number
 from tensoropt.runtime.support.options import option
 from tensoropt.runtime.support.rank_options import RankArguments
 
@@ -21,10 +21,12 @@ class TrainJob(Launched):
     ``shuffle`` is the seed for the order of the samples, None for the order of the source. The
     learning rate rises to ``learning_rate`` over ``warmup`` steps and then follows ``schedule``
     until step ``total_steps``; None: the last step of this job. ``seed`` is the seed of dropout.
-    ``loss_scale``: None adapts it to the gradients. A checkpoint is written to the folder
-    ``checkpoint`` every ``checkpoint_every`` steps (None: only at the end), and the latest ``keep``
-    are retained. ``resume`` is a folder of checkpoints or a checkpoint. ``export`` is the path for
-    ``model`` with the trained weights, or without ``steps`` the weights of ``resume``.
+    ``loss_scale``: None adapts it to the gradients. With ``skip_not_finite``, a step with a loss or
+    a gradient that is not finite changes nothing, and training goes on. A checkpoint is written to
+    the folder ``checkpoint`` every ``checkpoint_every`` steps (None: only at the end), and the
+    latest ``keep`` are retained. ``resume`` is a folder of checkpoints or a checkpoint. ``export``
+    is the path for ``model`` with the trained weights, or without ``steps`` the weights of
+    ``resume``.
     """
 
     kind = "train"
@@ -63,6 +65,9 @@ class TrainJob(Launched):
         "fixed loss scale of a float16 plan (default: dynamic, from 65536)",
         "X",
     )
+    skip_not_finite: bool = option(
+        False, SWITCH, "skip steps with a loss or gradients that are not finite"
+    )
     checkpoint: str | None = option(
         None, PATH, "write a checkpoint (safetensors) to DIR at the end", "DIR"
     )
@@ -92,6 +97,7 @@ class TrainArguments(RankArguments, total=False):
     total_steps: int | None
     seed: int
     loss_scale: float | None
+    skip_not_finite: bool
     checkpoint: str | PathLike[str] | None
     checkpoint_every: int | None
     keep: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 import time
@@ -48,17 +49,18 @@ class Log:
 
     def add(self, facts: StepFacts) -> None:
         """Record a step, and flush it to the log file."""
-        self.first = facts.loss if self.first is None else self.first
-        self.last = self.last if facts.loss is None else facts.loss
+        loss = _finite(facts.loss)
+        self.first = loss if self.first is None else self.first
+        self.last = self.last if loss is None else loss
         self._times.append(facts.time_s)
         if self._file is not None:
             self._write(self._file, json.dumps(_entry(facts)) + "\n")
         if self._link is not None and time.monotonic() >= self._shown:
             self._shown = time.monotonic() + _SHOW_S
             per_s = self._samples / facts.time_s
-            loss = "without a label" if facts.loss is None else f"loss {facts.loss:.6g}"
+            text = "without a label" if facts.loss is None else f"loss {facts.loss:.6g}"
             self._link.show(
-                f"step {facts.step} of {self._end}, {loss}, "
+                f"step {facts.step} of {self._end}, {text}, "
                 f"{facts.time_s * 1e3:.1f} ms, {per_s:.4g} samples/s"
             )
 
@@ -89,14 +91,20 @@ def _entry(facts: StepFacts) -> dict[str, float | int | bool | None]:
     optional = {
         "loss_scale": facts.loss_scale,
         "skipped": True if facts.skipped else None,
+        "not_finite": facts.not_finite,
     }
     entry = {
         "step": facts.step,
-        "loss": facts.loss,
+        "loss": _finite(facts.loss),
         "time_s": facts.time_s,
         "learning_rate": facts.learning_rate,
     }
     return {**entry, **{name: value for name, value in optional.items() if value is not None}}
+
+
+def _finite(loss: float | None) -> float | None:
+    """Return a loss for JSON, which has no NaN: None if it is not finite."""
+    return loss if loss is not None and math.isfinite(loss) else None
 
 
 def _open(path: Path, start: int) -> IO[str]:

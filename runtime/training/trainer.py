@@ -43,6 +43,7 @@ class StepFacts:
 
     ``own_s`` is ``time_s`` without the time in collectives, which is mostly waiting for slower
     ranks; None on a device, as its time is not measured. ``loss`` is None if no label counts.
+    ``not_finite`` is "loss" or "gradients" if these, and so their norm, are not finite.
     """
 
     step: int
@@ -52,6 +53,7 @@ class StepFacts:
     loss_scale: float | None = None
     skipped: bool = False
     own_s: float | None = None
+    not_finite: str | None = None
 
 
 class Trainer:
@@ -117,8 +119,9 @@ class Trainer:
         ``before_update`` is called immediately before parameters and moments change. They do not
         change between two updates.
 
-        Raises `StoppedError` on all ranks if the loss or a gradient is not finite, with the state
-        from before the step, and `UserError` on a rank with faulty data or a faulty graph.
+        If the loss or a gradient is not finite, the state stays as before the step, and unless such
+        steps are skipped, raises `StoppedError` on all ranks. Raises `UserError` on a rank with
+        faulty data or a faulty graph.
         """
         start, before_s = time.perf_counter(), self._in_collectives_s()
         number = self.progress.step + 1
@@ -137,15 +140,16 @@ class Trainer:
         self._step.set("loss_weight", weight or 1.0)
         scale = self._scale.value if self._scale else None
         before_update()
-        if is_good:
+        cause = None if is_good else "gradients" if _is_finite(loss) else "loss"
+        if cause is None:
             self._step.run_update()
         else:
-            self._drop(number, loss)
+            self._drop(number, loss, cause)
         self._advance(is_good)
         time_s = time.perf_counter() - start
-        own_s = time_s - (self._in_collectives_s() - before_s)
-        on_cpu = self.job.provider == "cpu"
-        return StepFacts(number, loss, time_s, rate, scale, not is_good, own_s if on_cpu else None)
+        own_s: float | None = time_s - (self._in_collectives_s() - before_s)
+        own_s = own_s if self.job.provider == "cpu" else None
+        return StepFacts(number, loss, time_s, rate, scale, not is_good, own_s, cause)
 
     def _in_collectives_s(self) -> float:
         return self._waited_s + self._step.waited_s + library.collectives_s()
@@ -195,14 +199,15 @@ class Trainer:
         self.asked = int(flags[1])
         return not flags[0]
 
-    def _drop(self, number: int, loss: float | None) -> None:
-        """Undo a bad step: the loss scale was too large, or else training stops."""
+    def _drop(self, number: int, loss: float | None, cause: str) -> None:
+        """Undo a bad step: the loss scale was too large, it is skipped, or training stops."""
         self.held.restore()
-        if _is_finite(loss) and self._scale is not None and self._scale.overflowed():
+        overflowed = cause == "gradients" and self._scale is not None and self._scale.overflowed()
+        if overflowed or self.job.skip_not_finite:
             self.skipped += 1
             return
-        cause = "a gradient is not finite" if _is_finite(loss) else f"the loss is {loss}"
-        raise StoppedError(f"step {number}: {cause}")
+        text = "a gradient is not finite" if cause == "gradients" else f"the loss is {loss}"
+        raise StoppedError(f"step {number}: {text}")
 
     def first_not_finite(self) -> str:
         """Return the first value of the next step that is not finite; all ranks must call this."""

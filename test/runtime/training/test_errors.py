@@ -271,3 +271,25 @@ def test_a_line_that_changes_on_a_terminal(plans, data, tmp_path: Path) -> None:
     assert re.search(r"step \d+ of 3000, loss [\d.]+, [\d.]+ ms, [\d.e+]+ samples/s", shown)
     assert shown.endswith("\r\x1b[K")
     assert "step 3000: loss " in out
+
+
+@pytest.mark.parametrize("kind", ["data2", "zero2"])
+def test_a_step_that_is_not_finite_can_be_skipped(
+    train, classifier, plans, spoilt, tmp_path: Path, kind: str
+) -> None:
+    """The second of four steps has NaN in the part of one rank; the others are as without it."""
+    data = spoilt(lambda held: held["x"].__setitem__((7, 2), np.nan))
+    checkpoint = tmp_path / "checkpoints"
+    options = {"data": str(data), "checkpoint": str(checkpoint), "skip_not_finite": True}
+    result, entries = train(plans[kind], 4, **options)
+    assert (result.error, result.skipped, result.step) == (None, 1, 4)
+    assert [entry.get("not_finite") for entry in entries] == [None, "loss", None, None]
+    assert [entry.get("skipped", False) for entry in entries] == [False, True, False, False]
+    assert entries[1]["loss"] is None
+    rest = {name: np.delete(array, slice(4, 8), 0) for name, array in np.load(data).items()}
+    expected, state = classifier.steps(rest, 3, lambda step: 0.01)
+    losses = [entry["loss"] for entry in entries if entry["loss"] is not None]
+    np.testing.assert_allclose(losses, expected, rtol=1e-4)
+    held = load_file(checkpoint / "step-00000004.safetensors")
+    for name, array in state.items():
+        np.testing.assert_allclose(held[name], array, rtol=2e-3, atol=1e-5, err_msg=name)

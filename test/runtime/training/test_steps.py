@@ -92,6 +92,8 @@ def test_an_overflow_halves_the_loss_scale_and_drops_the_step(
     count = sum(dropped)
     assert (result.error, result.skipped) == (None, count)
     assert dropped == [True] * count + [False] * (8 - count)
+    causes = [entry.get("not_finite") for entry in entries]
+    assert causes == ["gradients"] * count + [None] * (8 - count)
     assert count > 0
     assert scales == [65536 / 2 ** min(i, count) for i in range(8)]
     # What was dropped changed nothing: the rest are the steps of a run on the data after it.
