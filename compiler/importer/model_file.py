@@ -22,7 +22,7 @@ from tensoropt.compiler.protos.graph_checks import check_graph, node_problem
 from tensoropt.compiler.protos.literals import is_literal, settings
 from tensoropt.compiler.protos.names import Namer
 from tensoropt.compiler.protos.subgraphs import Scope, subgraphs
-from tensoropt.compiler.protos.versions import MAX_OPSET
+from tensoropt.compiler.protos.versions import max_opset
 from tensoropt.compiler.support import native
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.runtime.plan.dims import Sizes
@@ -169,7 +169,7 @@ def _check_versions(path: Path, proto: onnx.ModelProto) -> None:
     if not proto.opset_import:
         raise UserError(f"{path}: no opset_import, expected a version of each domain that is used")
     for entry in proto.opset_import:
-        limit = MAX_OPSET.get(_domain(entry.domain))
+        limit = max_opset(_domain(entry.domain))
         if limit is not None and entry.version > limit:
             raise UserError(
                 f"{path}: opset of domain '{entry.domain or 'ai.onnx'}' is too new for "

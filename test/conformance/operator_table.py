@@ -15,7 +15,7 @@ from node_tests import NodeTest
 from node_variants import variants
 from split_model import Model, key_of
 
-from tensoropt.compiler.importer.model_file import MAX_OPSET
+from tensoropt.compiler.protos.versions import MAX_OPSET
 from tensoropt.compiler.report.table import render
 from tensoropt.compiler.sharding.ops.unsplit import why_whole
 from tensoropt.compiler.sharding.rule.registry import registered

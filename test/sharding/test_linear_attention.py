@@ -52,6 +52,27 @@ def test_any_recurrence(mesh: tuple[int, ...], heads: tuple[int, int], rule: str
     check(attention(*heads, rule), mesh)
 
 
+@pytest.mark.parametrize(
+    ("name", "attributes", "shapes", "results"),
+    [
+        ("LinearAttention", (("kv_num_heads", 4), ("q_num_heads", 4)), [(2, 5, 32)] * 3,
+         [(2, 5, 32), (2, 4, 8, 8)]),
+        ("CausalConvWithState", (), [(2, 8, 5), (8, 1, 4)], [(2, 8, 5), (2, 8, 3)]),
+    ],
+)  # fmt: skip
+def test_operators_of_opset_27_split_alike(
+    name: str, attributes: Any, shapes: list[tuple[int, ...]], results: list[tuple[int, ...]]
+) -> None:
+    """The tests of the standard prove them: ONNX Runtime expands them into other operators."""
+    ends = [tuple(TensorInfo(s, "float32", 4) for s in own) for own in (shapes, results)]
+    found = [
+        strategies(rule_for(OpInfo(op, version, *ends, attributes)), Mesh((2,)))
+        for op, version in ((name, 27), (f"{RUNTIME}.{name}", 1))
+    ]
+    assert len(found[0]) == 3
+    assert found[0] == found[1]
+
+
 def test_a_shared_update_rate_is_whole() -> None:
     assert "S(2) S(2) S(2) S(1) S(2) R -> S(2) S(1)" in offered(attention(4, 4, each=True))
 

@@ -52,6 +52,13 @@ def test_space_to_depth(mesh: tuple[int, ...]) -> None:
     assert "S(2) -> S(2)" in offered(case)
 
 
+@pytest.mark.parametrize("mesh", MESHES)
+def test_channels_before_the_block_are_split(mesh: tuple[int, ...]) -> None:
+    held = {"blocksize": 2, "mode": "CRD"}
+    case = Case("SpaceToDepth", [normal(2, 4, 8, 4)], held, 28)
+    assert dims_split(case, mesh) == {0, 1, 2, 3}
+
+
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 def test_resize_splits_what_keeps_its_size(mode: str) -> None:
     case = by_scales(1, 1, 1.5, 2, mode=mode)

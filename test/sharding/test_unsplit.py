@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx.defs
 import pytest
 
-from tensoropt.compiler.importer.model_file import MAX_OPSET
+from tensoropt.compiler.protos.versions import MAX_OPSET
 from tensoropt.compiler.sharding.ops.unsplit import explained, why_whole
 from tensoropt.compiler.sharding.rule.registry import registered
 

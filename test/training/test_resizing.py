@@ -21,6 +21,8 @@ def test_depth_to_space(mode: str) -> None:
 
 def test_space_to_depth() -> None:
     check_node("SpaceToDepth", [normal(2, 3, 4, 6)], {"blocksize": 2})
+    check_node("SpaceToDepth", [normal(2, 3, 4, 6)], {"blocksize": 2, "mode": "CRD"}, version=28,
+               torch=lambda x: F.pixel_unshuffle(x, 2))  # fmt: skip
 
 
 def scales(*values: float) -> Any:

@@ -26,7 +26,7 @@ _HEADS = 1
 _FLOPS = 7.0
 
 
-@sharding_rule("com.microsoft.LinearAttention")
+@sharding_rule("LinearAttention", "com.microsoft.LinearAttention")
 def attention(info: OpInfo) -> Rule | None:
     """Split batch and heads, also in the state; each token needs the state of the one before it.
 
@@ -56,7 +56,7 @@ def _divide_heads(local: LocalOp) -> list[ir.Value]:
     return local.clone(attributes=local.divide_attributes(_HEADS, "q_num_heads", "kv_num_heads"))
 
 
-@sharding_rule("com.microsoft.CausalConvWithState")
+@sharding_rule("CausalConvWithState", "com.microsoft.CausalConvWithState")
 def convolution(info: OpInfo) -> Rule | None:
     """Split batch and channels, also in the state; a step needs the steps before it.
 

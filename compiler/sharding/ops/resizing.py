@@ -33,9 +33,11 @@ def _depth_to_space(info: OpInfo) -> Rule:
 
 @sharding_rule("SpaceToDepth")
 def _space_to_depth(info: OpInfo) -> Rule:
-    """Split batch, height, and width; the block becomes the major part of the channels."""
-    shape = info.result_shape()
-    factors = [FactorMap({0: dim}, {0: dim}, size=shape[dim]) for dim in (0, 2, 3)]
+    """Split batch, height, and width; channels only if the block is their minor part."""
+    batch, _, height, width = info.result_shape()
+    depth = info.shape(0)[1] if info.attribute("mode", "DCR") == "CRD" else 1
+    sizes = enumerate((batch, depth, height, width))
+    factors = [FactorMap({0: dim}, {0: dim}, size=size) for dim, size in sizes]
     return rule_of(info, factors, linear=linear_in(info, (0,)))
 
 

@@ -48,6 +48,7 @@ _REASONS: dict[str, tuple[str, ...]] = {
     ),
     "counts n-grams, which cross any cut": ("TfIdfVectorizer",),
     "decodes a file, which is one piece": ("ImageDecoder",),
+    "has no kernel in ONNX Runtime 1.32, and its body neither": ("SwiGLU",),
 }
 _BY_OPERATOR = {name: reason for reason, names in _REASONS.items() for name in names}
 _BY_DOMAIN = {

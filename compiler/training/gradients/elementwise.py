@@ -164,7 +164,7 @@ def _at_bound(b: Backward, index: int) -> ir.Value | None:
 
 @gradient("Mod")
 def mod(b: Backward) -> Gradients:
-    """Y = A - B trunc(A / B), for floating point numbers: dA = dY, dB = -dY (A - Y) / B."""
+    """Y = A - B n, n being A / B rounded towards zero or down: dA = dY, dB = -dY n."""
     make = b.make
     dx = b.unbroadcast(b.dy, 0) if b.wanted[0] else None
     if not b.wanted[1]:

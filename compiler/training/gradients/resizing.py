@@ -44,8 +44,11 @@ def space_to_depth(b: Backward) -> Gradients:
     """dY with the blocks moved from the channels back to their positions."""
     batch, channels, height, width = b.shape(0)
     block = b.info.attribute("blocksize")
-    parts = [batch, block, block, channels, height // block, width // block]
-    moved = b.make.transpose(b.make.reshape(b.dy, parts), [0, 3, 4, 1, 5, 2])
+    crd = b.info.attribute("mode", "DCR") == "CRD"
+    depth = [channels, block, block] if crd else [block, block, channels]
+    parts = [batch, *depth, height // block, width // block]
+    order = [0, 1, 4, 2, 5, 3] if crd else [0, 3, 4, 1, 5, 2]
+    moved = b.make.transpose(b.make.reshape(b.dy, parts), order)
     return [b.make.reshape(moved, b.shape(0))]
 
 
