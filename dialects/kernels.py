@@ -1,4 +1,4 @@
-"""ONNX Runtime's CUDA kernels by operator, version and types, read from `cuda_kernels.txt`.
+"""ONNX Runtime's kernels: on CUDA by operator, version and types, read from `cuda_kernels.txt`.
 
 An operator without a bfloat16 kernel is computed in float32, with casts around it. ONNX Runtime has
 no bfloat16 kernels on CPUs either, so a graph with such a node would fail to load.
@@ -28,6 +28,7 @@ __all__ = [
     "has_kernel",
     "is_bfloat16",
     "is_lacking",
+    "runs_on_cpu",
     "runs_on_cuda",
 ]
 
@@ -100,6 +101,20 @@ def computes_in(name: str, opset: int, kind: str) -> bool:
 def runs_on_cuda(name: str, opset: int) -> bool:
     """Return whether ONNX Runtime computes an operator of ``opset`` in float32 on CUDA."""
     return name in _INLINED or computes_in(name, opset, "float")
+
+
+def runs_on_cpu(domain: str, op_type: str) -> bool:
+    """Return whether ONNX Runtime has a kernel for an operator of its own, for some type."""
+    return (domain, op_type) in _cpu_operators()
+
+
+@cache
+def _cpu_operators() -> frozenset[tuple[str, str]]:
+    from onnxruntime.capi.onnxruntime_pybind11_state import get_all_opkernel_def
+
+    kernels = get_all_opkernel_def()
+    own = [kernel for kernel in kernels if kernel.provider == "CPUExecutionProvider"]
+    return frozenset((kernel.domain, kernel.op_name) for kernel in own)
 
 
 def _schema(op_type: str, opset: int) -> OpSchema | None:

@@ -25,6 +25,8 @@ from tensoropt.compiler.protos.subgraphs import Scope, subgraphs
 from tensoropt.compiler.protos.versions import max_opset
 from tensoropt.compiler.support import native
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.dialects.kernels import runs_on_cpu
+from tensoropt.dialects.onnx import known_ops
 from tensoropt.runtime.plan.dims import Sizes
 
 __all__ = ["Model", "Parameter", "load_model", "normalise", "read_proto"]
@@ -76,6 +78,7 @@ def load_model(
     """
     proto = read_proto(path)
     _check_versions(path, proto)
+    _drop_known_functions(proto, training)
     if proto.functions:
         proto = _inline(path, proto)
     for graph, _ in subgraphs(proto.graph):
@@ -175,6 +178,26 @@ def _check_versions(path: Path, proto: onnx.ModelProto) -> None:
                 f"{path}: opset of domain '{entry.domain or 'ai.onnx'}' is too new for "
                 f"onnxruntime, expected at most {limit}, got: {entry.version}"
             )
+
+
+def _drop_known_functions(proto: onnx.ModelProto, training: bool) -> None:
+    """Drop the functions that ONNX Runtime never reads: it has these operators itself.
+
+    Exporters attach such bodies for other runtimes, and a body need not support all uses of the
+    operator. Bodies in operators of the standard remain if ONNX Runtime has no kernel, and in
+    training, which may have no gradient of the operator.
+    """
+    others = [f for f in proto.functions if not _is_known(f, training)]
+    if len(others) < len(proto.functions):
+        del proto.functions[:]
+        proto.functions.extend(others)
+
+
+def _is_known(function: onnx.FunctionProto, training: bool) -> bool:
+    domain = _domain(function.domain)
+    if function.overload or function.name not in known_ops(domain):
+        return False
+    return not domain or (not training and runs_on_cpu(domain, function.name))
 
 
 def _inline(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:

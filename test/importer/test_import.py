@@ -381,6 +381,68 @@ def test_functions_are_inlined(tmp_path: Path) -> None:
     round_trip(proto, tmp_path, x=-np.ones((2, 3), np.float32))
 
 
+def fallback(domain: str, op_type: str, operands: int) -> onnx.FunctionProto:
+    """A body of another meaning, which ONNX Runtime does not read if it has the operator."""
+    names = [f"a{at}" for at in range(operands)]
+    imports = [helper.make_opsetid("", 20)]
+    return helper.make_function(
+        domain, op_type, names, ["b"], [node("Neg", ["a0"], ["b"])], imports
+    )
+
+
+@pytest.mark.parametrize(("domain", "op_type"), [("", "Relu"), ("com.microsoft", "QuickGelu")])
+def test_bodies_of_the_runtime_s_own_operators_are_ignored(
+    domain: str, op_type: str, tmp_path: Path
+) -> None:
+    call = node(op_type, ["x"], ["y"], domain=domain)
+    given = [fallback(domain, op_type, 1)]
+    proto = model([call], [X], [Y], domains={"com.microsoft": 1}, functions=given)
+    first(imported(proto, tmp_path), f"onnx.{domain}.{op_type}".replace("..", "."))
+    round_trip(proto, tmp_path, x=np.ones((2, 3), np.float32))
+
+
+def test_bodies_of_operators_without_a_kernel_are_inlined(tmp_path: Path) -> None:
+    names = ["q", "k", "v", "bias", "offsets", "sequences"]
+    call = node("PackedMultiHeadAttention", names, ["y"], domain="com.microsoft", num_heads=1)
+    inputs = [*(value(name, F32, [4, 8]) for name in "qkv"), value("bias", F32, [24]),
+              value("offsets", TensorProto.INT32, [1, 4]),
+              value("sequences", TensorProto.INT32, [2])]  # fmt: skip
+    given = [fallback("com.microsoft", "PackedMultiHeadAttention", 6)]
+    proto = model([call], inputs, [Y], domains={"com.microsoft": 1}, functions=given)
+    printed = str(imported(proto, tmp_path))
+    assert "PackedMultiHeadAttention" not in printed
+    assert "onnx.Neg" in printed
+
+
+def test_bodies_are_inlined_in_training(tmp_path: Path) -> None:
+    call = node("QuickGelu", ["x"], ["y"], domain="com.microsoft")
+    given = [fallback("com.microsoft", "QuickGelu", 1)]
+    proto = model([call], [X], [Y], domains={"com.microsoft": 1}, functions=given)
+    assert "onnx.Neg" in str(imported(proto, tmp_path, training=True))
+
+
+def test_quantised_products_without_zero_points_need_no_body(tmp_path: Path) -> None:
+    """Their portable body unpacks zero points, which products with symmetric weights omit."""
+    body = [
+        node("Constant", [], ["m"], value=tensor(np.uint8(15), "m")),
+        node("BitwiseAnd", ["zero", "m"], ["z"]),
+        node("Cast", ["z"], ["f"], to=F32),
+        node("Add", ["a", "f"], ["y"]),
+    ]
+    given = helper.make_function(
+        "com.microsoft", "MatMulNBits", ["a", "b", "scales", "zero"], ["y"], body,
+        [helper.make_opsetid("", 20)], ["block_size"],
+    )  # fmt: skip
+    rng = np.random.default_rng(0)
+    weights = [tensor(rng.integers(0, 256, (8, 2, 16)).astype(np.uint8), "w"),
+               tensor(rng.random((8, 2)).astype(np.float32), "s")]  # fmt: skip
+    call = node("MatMulNBits", ["x", "w", "s"], ["y"], domain="com.microsoft", K=64, N=8, bits=4,
+                block_size=32)  # fmt: skip
+    proto = model([call], [value("x", F32, [3, 64])], [Y], weights, domains={"com.microsoft": 1},
+                  functions=[given])  # fmt: skip
+    round_trip(proto, tmp_path, x=rng.normal(size=(3, 64)).astype(np.float32))
+
+
 def test_operators_of_the_runtime_get_their_types_from_it(tmp_path: Path) -> None:
     nodes = [
         node("FusedMatMul", ["x", "x"], ["h"], domain="com.microsoft", transB=1),
