@@ -207,44 +207,78 @@ def _widest(sizes: set[int | None]) -> int | None:
     return 1 if not left else next(iter(left)) if len(left) == 1 else None
 
 
-def _reduction(call: Call) -> Shape | None:
-    """Return the sizes without elements: ONNX Runtime does not reduce negative axes then."""
-    shape, keep = call.shape(0), bool(call.attribute("keepdims", 1))
-    axes = call.ints(1) if call.has(1) else call.attribute("axes")
-    if shape is None or 0 not in shape or not axes or min(axes) >= 0:
+def _stft(call: Call) -> Shape | None:
+    """Return the frames and bins: a frame is as long as its window if no length is present."""
+    shape, window = call.shape(0), call.shape(2)
+    step, length = call.ints(1), call.ints(3)
+    if shape is None or len(shape) != 3:
         return None
-    reduced = {axis for axis in axes if axis >= 0}
-    sizes = [1 if dim in reduced else size for dim, size in enumerate(shape)]
-    return sizes if keep else [size for dim, size in enumerate(sizes) if dim not in reduced]
+    points = length[0] if length else window[0] if window else None
+    frames = bins = OPEN
+    if points is not None and points > 0:
+        bins = points // 2 + 1 if call.attribute("onesided", 1) else points
+        if shape[1] is not None and step and step[0] > 0:
+            frames = (shape[1] - points) // step[0] + 1
+    return [shape[0], frames, bins, 2]
 
 
-def _extreme(call: Call) -> Shape | None:
-    """Return the sizes without elements: the operand's sizes for a negative axis."""
+def _window(call: Call) -> Shape | None:
+    """Return one open size, for which ONNX infers an unknown rank."""
+    return None if call.ints(0) else [OPEN]
+
+
+def _mel_matrix(call: Call) -> Shape | None:
+    """Return the bins and the mel bands: ONNX infers no rank if either is unknown."""
+    bands, points = call.ints(0), call.ints(1)
+    return [points[0] // 2 + 1 if points else OPEN, bands[0] if bands else OPEN]
+
+
+def _max_unpool(call: Call) -> Shape | None:
+    """Return the sizes in the operand `output_shape`, which ONNX does not read."""
     shape = call.shape(0)
-    if shape is None or 0 not in shape or call.attribute("axis", 0) >= 0:
+    if shape is None or not call.has(2):
         return None
-    return shape
+    return list(call.ints(2) or [OPEN] * len(shape))
 
 
-_REDUCTIONS = """
-    ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd
-    ReduceSum ReduceSumSquare
-"""
+def _concat(call: Call) -> Shape | None:
+    """Return the sizes for a negative axis, which ONNX refuses before opset 11."""
+    axis = call.attribute("axis", 1)
+    shapes = [shape for shape in call.shapes if shape is not None and -axis <= len(shape)]
+    if axis >= 0 or len(shapes) < len(call.shapes) or len({len(shape) for shape in shapes}) > 1:
+        return None
+    columns = list(zip(*shapes, strict=True))
+    joined: Shape = [next((n for n in sizes if n is not None), None) for sizes in columns]
+    lengths = [size for size in columns[axis] if size is not None]
+    joined[axis] = sum(lengths) if len(lengths) == len(shapes) else None
+    return joined
+
+
+def _same(call: Call) -> Shape | None:
+    """Return the shape of the operand: ONNX infers that of a function in some opsets only."""
+    return call.shape(0)
+
 
 RULES: Mapping[str, Callable[[Call], Shape | None]] = {
-    "ArgMax": _extreme,
-    "ArgMin": _extreme,
     "AveragePool": _pool,
+    "BlackmanWindow": _window,
+    "Concat": _concat,
     "ConvTranspose": _conv_transpose,
     "Einsum": _einsum,
     "GatherND": _gather_nd,
+    "GroupNormalization": _same,
+    "HammingWindow": _window,
+    "HannWindow": _window,
     "LpPool": _pool,
     "MaxPool": _pool,
+    "MaxUnpool": _max_unpool,
+    "MeanVarianceNormalization": _same,
+    "MelWeightMatrix": _mel_matrix,
     "NonZero": _nonzero,
     "Range": _range,
+    "STFT": _stft,
     "Slice": _slice,
     "Squeeze": _squeeze,
     "com.microsoft.QLinearAveragePool": _pool,
-    **dict.fromkeys(_REDUCTIONS.split(), _reduction),
 }
 """By operator: the shape of each result, or ``None`` if ONNX's inference is right."""
