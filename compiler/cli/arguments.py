@@ -22,6 +22,7 @@ from tensoropt.compiler.training.spec import (
     Optimizer,
 )
 from tensoropt.runtime.support.flags import Parser
+from tensoropt.runtime.support.places import FORMS, INPUT, Folder, Input, Output
 
 __all__ = [
     "FORMATS",
@@ -35,6 +36,8 @@ __all__ = [
 
 OBJECTIVES = (*SEARCH_OBJECTIVES, "profile", "service:LEVEL")
 FORMATS = ("table", "json", "csv")
+
+_PLAN_OR_TEXT = Output(str, FORMS["mlir"], Folder.REPLACED)
 
 _SUMMARY = """\
 Spread an ONNX model over several devices: search the trade-off between memory and time, and write
@@ -111,7 +114,7 @@ def short_help(parser: Parser) -> str:
     return formatter.format_help()
 
 
-class _Output(argparse.Action):
+class _OutputAction(argparse.Action):
     """Stores where to write, and in ``slashed`` that it was called a folder by a slash."""
 
     def __call__(
@@ -144,31 +147,32 @@ def build_parser() -> Parser:
 
 def _add_general(parser: Parser) -> None:
     add = parser.add_argument
-    add("input", nargs="?", help="an .onnx model, an .mlir file, or - for MLIR text on stdin")
+    add("input", nargs="?", type=INPUT,
+        help="an .onnx model, an .mlir file, or - for MLIR text on stdin")  # fmt: skip
     add("-h", "--help", action=_ShortHelp, help="show the flags for planning and exit")
     add("--help-all", dest="help_all", action="help", help="show all flags and exit")
-    add("-o", dest="output", action=_Output, metavar="PATH",
+    add("-o", dest="output", action=_OutputAction, type=_PLAN_OR_TEXT, metavar="PATH",
         help="write the plan to this folder (with --objective profile, the family of plans), or "
         "MLIR to this file: a name with a suffix, or -")  # fmt: skip
     add("--dim", action="append", default=[], metavar="NAME=SIZE",
         help="fix a symbolic dimension of the model's inputs, or give its range: past=1..4096, "
         "batch=8..64:8; x:0 names an unnamed dimension of x (repeatable)")  # fmt: skip
-    add("--weights", type=Path, metavar="MODEL.onnx",
+    add("--weights", type=Input(), metavar="MODEL.onnx",
         help="the model that the MLIR text was imported from, for the plan's weights")  # fmt: skip
-    add("--rules", type=Path, metavar="FILE.toml",
+    add("--rules", type=Input(), metavar="FILE.toml",
         help="sharding rules for more operators, in any domain")  # fmt: skip
     add("--check-rules", action="store_true",
         help="check the rules of --rules, and edited rules, against ONNX Runtime: every strategy "
         "on 2, 4 and 2x2 simulated ranks")  # fmt: skip
     add("--check-annotations", action="store_true",
         help="check the model's multi-device annotations")  # fmt: skip
-    add("--int8-caches", type=Path, metavar="FILE.onnx",
+    add("--int8-caches", type=Output(form=FORMS["onnx"]), metavar="FILE.onnx",
         help="write the decoder with caches of 8-bit integers, and print the effect on "
         "--sample")  # fmt: skip
-    add("--sample", type=Path, metavar="FILE",
+    add("--sample", type=Input(), metavar="FILE",
         help="with --int8-caches, a text that the model should know, or a .json list of "
         "tokens")  # fmt: skip
-    add("--custom-ops", action="append", default=[], type=Path, metavar="LIB.so",
+    add("--custom-ops", action="append", default=[], type=Input(), metavar="LIB.so",
         help="with --check-rules, a library of custom operators (repeatable)")  # fmt: skip
     add("--progress", action="store_true",
         help="report progress on stderr even if it is no terminal")  # fmt: skip
@@ -198,6 +202,7 @@ def add_option(group: argparse._ActionsContainer, option: Option, help: str | No
         action="append" if option.repeats else "store",
         default=[] if option.repeats else None,
         metavar=option.metavar,
+        type=option.place or str,
         help=(help or option.help_in(Interface.COMMAND)).replace("%", "%%"),
     )
 
@@ -209,13 +214,13 @@ def _add_planning(group: argparse._ArgumentGroup) -> None:
         help="explain the plan: splits, collectives and their cause, time and memory")  # fmt: skip
     for option in options_of(Request).values():
         add_option(group, option)
-    add("--pins", action="append", default=[], type=Path, metavar="FILE",
+    add("--pins", action="append", default=[], type=Input(), metavar="FILE",
         help="read pins from a .toml file, or from the annotations of an .onnx model "
         "(repeatable)")  # fmt: skip
-    add("--also", action="append", default=[], type=Path, metavar="MODEL.onnx",
+    add("--also", action="append", default=[], type=Input(), metavar="MODEL.onnx",
         help="another form of the model, such as one of --int8-caches, on the same frontier "
         "(repeatable)")  # fmt: skip
-    add("--kubernetes", type=Path, metavar="FILE",
+    add("--kubernetes", type=Output(form=FORMS["manifest"]), metavar="FILE",
         help="with --objective service, write a manifest of the replicas that kubectl "
         "applies")  # fmt: skip
     add("--with-leanest", action="store_true",
@@ -223,19 +228,19 @@ def _add_planning(group: argparse._ArgumentGroup) -> None:
         "devices, as N-lean")  # fmt: skip
     add("--compare", nargs="?", const=",".join(COMPARED), metavar="NAMES",
         help="compare search methods, separated by commas (default %(const)s)")  # fmt: skip
-    add("--annotations", type=Path, metavar="FILE.onnx",
+    add("--annotations", type=Output(form=FORMS["onnx"]), metavar="FILE.onnx",
         help="write the model with the plan as ONNX multi-device annotations")  # fmt: skip
-    add("--dtensor", type=Path, metavar="FILE.json",
+    add("--dtensor", type=Output(form=FORMS["placements"]), metavar="FILE.json",
         help="write the placements of parameters for PyTorch's DTensor")  # fmt: skip
     add("--target", metavar="NAME",
         help="the runtime of the graphs that -o writes: onnxruntime (default) or "
         "tensorrt")  # fmt: skip
-    add("--plot", type=Path, metavar="FILE",
+    add("--plot", type=Output(form=FORMS["picture"]), metavar="FILE",
         help="draw the report, a frontier with all its points, as .png or .svg")  # fmt: skip
-    add("--netron", type=Path, metavar="FILE.onnx",
+    add("--netron", type=Output(form=FORMS["onnx"]), metavar="FILE.onnx",
         help="write the model with each node's layouts and costs as metadata, for Netron"
     )  # fmt: skip
-    add("--report", type=Path, metavar="FILE.html",
+    add("--report", type=Output(form=FORMS["page"]), metavar="FILE.html",
         help="write a page about the frontier and the plan: graph, timeline, memory, "
         "collectives")  # fmt: skip
 

@@ -27,8 +27,9 @@ from tensoropt.compiler.support.options import Interface, options_of
 from tensoropt.compiler.support.progress import Progress
 from tensoropt.runtime.support.command import INTERRUPTED
 from tensoropt.runtime.support.flags import Parser, run_command
+from tensoropt.runtime.support.places import Input
 
-__all__ = ["Solved", "load_instance", "main", "solve_instance"]
+__all__ = ["Solved", "build_parser", "load_instance", "main", "solve_instance"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,9 +108,9 @@ _OPTIONS = {
 """Options of a search that apply to tables, and their help here."""
 
 
-def _arguments(argv: list[str] | None) -> argparse.Namespace:
+def build_parser() -> Parser:
     parser = Parser(prog="instance", description=__doc__)
-    parser.add_argument("file", type=Path, help="an .npz file of cost tables")
+    parser.add_argument("file", type=Input(), help="an .npz file of cost tables")
     for name, help in _OPTIONS.items():
         add_option(parser, options_of(Request)[name], help)
     parser.add_argument(
@@ -118,7 +119,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         help="report progress on stderr even if it is not a terminal",
     )
     parser.add_argument("--format", choices=("table", "json"), default="table")
-    return parser.parse(argv)
+    return parser
 
 
 def _finite(bound: float | None) -> float | None:
@@ -141,7 +142,7 @@ def main(argv: list[str] | None = None) -> int:
 
     Ctrl-C prints the results so far, with their bound; the status is then 130.
     """
-    return run_command(lambda: _run(_arguments(argv)))
+    return run_command(lambda: _run(build_parser().parse(argv)))
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -11,6 +11,7 @@ from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.installation import check_installation
 from tensoropt.compiler.support.options import check_combinations
 from tensoropt.runtime.support.flags import run_command
+from tensoropt.runtime.support.places import FORMS
 from tensoropt.runtime.support.status_line import show_line
 
 __all__ = ["main"]
@@ -28,6 +29,8 @@ def _run(args: argparse.Namespace) -> int:
         raise UserError("expected an .onnx model, an .mlir file, or - for stdin, got: no input")
     flags = spelled_flags(args)
     check_combinations(COMBINATIONS, flags)
+    if args.output is not None and (args.emit or PLAN not in flags):
+        FORMS["mlir"].check_name("-o", args.output)
     show_line("starting")
     check_installation()
     _load_rules(args.rules)

@@ -28,6 +28,7 @@ from tensoropt.runtime.session.session import cores
 from tensoropt.runtime.support.flags import Parser, run_command
 from tensoropt.runtime.support.kinds import SECONDS, integer
 from tensoropt.runtime.support.options import add_flags, options_in
+from tensoropt.runtime.support.places import FORMS, INPUT, Input, Output
 from tensoropt.runtime.support.rank_options import RankOptions
 
 if TYPE_CHECKING:
@@ -76,8 +77,9 @@ def build_parser() -> Parser:
         epilog=_EPILOG,
     )
     add = parser.add_argument
-    add("models", nargs="*", type=Path, metavar="MODEL", help="an .onnx model to measure")
-    add("-o", dest="output", type=Path, metavar="FILE.toml", help="where the description goes")
+    add("models", nargs="*", type=Input(), metavar="MODEL", help="an .onnx model to measure")
+    add("-o", dest="output", type=Output(form=FORMS["device"]), metavar="FILE.toml",
+        help="where the description goes")  # fmt: skip
     add("--version", action="version", version=TOOL)
     add("--ranks", type=integer(1, MAX_RANKS), metavar="N",
         help="ranks of this machine (default: cores / threads, or GPUs)")  # fmt: skip
@@ -85,12 +87,12 @@ def build_parser() -> Parser:
         add, RankOptions, "provider", "share_gpus", threads="threads per rank (default %(default)s)"
     )
     add("--name", metavar="NAME", help="of the device (default: the GPU's, or this machine's)")
-    add("--base", metavar="NAME|FILE.toml",
+    add("--base", type=INPUT, metavar="NAME|FILE.toml",
         help="description for what is not measured (default: cpu, or the GPU's)")  # fmt: skip
     add("--dim", action="append", default=[], metavar="NAME=SIZE",
         help="fix a symbolic dimension of the models' inputs, x:0 one of x without a name; of a "
         "range, such as 1..4096, the middle is measured (repeatable)")  # fmt: skip
-    add("--from-tables", type=Path, metavar="FOLDER", dest="from_tables",
+    add("--from-tables", type=Input(), metavar="FOLDER", dest="from_tables",
         help="measure nothing: fit the base to tables of products (CSV) and collectives (output of "
         "nccl-tests), or to a GPU's folder of AIConfigurator's systems/data")  # fmt: skip
     add("--anew", action="store_true",

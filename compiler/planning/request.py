@@ -33,6 +33,7 @@ from tensoropt.compiler.support.options import (
 )
 from tensoropt.compiler.support.units import parse_bytes
 from tensoropt.runtime.layout.mesh import Mesh
+from tensoropt.runtime.support.places import INPUT, Input
 
 __all__ = [
     "ANSWER_S",
@@ -72,6 +73,9 @@ MOST_POINTS = 25
 """Largest number of points without ``resolution`` and ``epsilon``: more are not compared."""
 THROUGHPUT = "throughput"
 OBJECTIVES = ("time", THROUGHPUT, "memory", "devices")
+
+
+_DESCRIPTIONS = Input(str, separators=",:")
 
 
 def check_size(place: str, mesh: Mesh) -> None:
@@ -156,6 +160,7 @@ class Request:
         "N|NAME:N,...",
         "number of devices; all their meshes are searched; or unlike ones, such as a100:4,v100:4",
         _devices,
+        place=_DESCRIPTIONS,
     ).field(DEFAULT_DEVICES)
     mesh: str | None = Option(
         "AxB", "search one mesh only, such as 2x4", _mesh, in_python=" or (2, 4)"
@@ -184,6 +189,7 @@ class Request:
         "device description; of several for one kind of machine, the first that has a value counts",
         _device,
         repeats=True,
+        place=_DESCRIPTIONS,
     ).field("cpu")
     memory: str | None = Option(
         "SIZE",
@@ -234,7 +240,9 @@ class Request:
         owners=takers("search_memory_bytes"),
     ).field(None)
     strategies: str | None = Option(
-        "PLAN.json", "use the strategies of a plan, edited or not, instead of searching"
+        "PLAN.json",
+        "use the strategies of a plan, edited or not, instead of searching",
+        place=INPUT,
     ).field(None)
     pick: str | None = Option(
         "WHICH", "the point to use: an index, fastest, leanest or knee", _pick

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from tensoropt.compiler.support.choices import check_known, whole_number
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.units import parse_bytes
+from tensoropt.runtime.support.places import Place
 
 __all__ = [
     "Combination",
@@ -118,7 +119,8 @@ class Option:
     ``help`` may refer to other options, such as
     ``{search}``; ``in_command`` and ``in_python`` continue it there. ``flag`` is the name of the
     flag if it differs from the name of the field. An option that ``repeats`` has several values.
-    ``owners`` are the values of another option that use this one; empty if all do.
+    ``owners`` are the values of another option that use this one; empty if all do. ``place`` is the
+    role of an option that names files.
     """
 
     metavar: str
@@ -129,6 +131,7 @@ class Option:
     flag: str | None = None
     repeats: bool = False
     owners: Sequence[str] = ()
+    place: Place | None = None
     name: str = ""
     default: object = None
 

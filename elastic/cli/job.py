@@ -14,6 +14,7 @@ from tensoropt.elastic.control import METHODS, RefusedError
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.flags import Parser, run_command
 from tensoropt.runtime.support.kinds import integer
+from tensoropt.runtime.support.places import Input
 from tensoropt.runtime.support.version import TOOL
 
 __all__ = ["build_parser", "main"]
@@ -53,7 +54,7 @@ def build_parser() -> Parser:
         description=_DESCRIPTION,
     )
     parser.add_argument("--version", action="version", version=TOOL)
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     add_run(commands)
     _add_switching(commands)
     _add_reading(commands)
@@ -113,7 +114,7 @@ def _command(commands: Any, module: str, name: str, text: str) -> _Add:
     add: _Add = parser.add_argument
     add("job", nargs="?", metavar="JOB", help="its name")
     add("--url", help="the address of its API, instead of JOB")
-    add("--token-file", type=Path, metavar="FILE", help="file with the token for --url")
+    add("--token-file", type=Input(), metavar="FILE", help="file with the token for --url")
     parser.set_defaults(work=_work(module, name, asks=True))
     return add
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.kinds import integer, number
 from tensoropt.runtime.support.options import add_flags, options_in
 from tensoropt.runtime.support.rank_options import RankOptions
+from tensoropt.runtime.support.places import Input
 from tensoropt.runtime.support.status_line import clear_line, show_line
 from tensoropt.runtime.training.data.python import factory_in
 from tensoropt.runtime.training.job import TrainJob
@@ -54,7 +55,7 @@ def add_run(commands: Any) -> None:
     )
     parser.set_defaults(work=_run)
     add = parser.add_argument
-    add("family", type=Path, metavar="FAMILY", help="folder of plans")
+    add("family", type=Input(), metavar="FAMILY", help="folder of plans")
     add("--name", type=check_name, metavar="J", help="name of the job (default: FAMILY's name)")
     add("--devices", type=integer(1), required=True, metavar="N", help="initial number of devices")
     add("--plan", metavar="NAME", help="initial plan (default: the fastest for --devices)")

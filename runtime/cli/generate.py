@@ -12,6 +12,7 @@ from tensoropt.runtime.plan.dims import parse_dims
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.kinds import integer, number
 from tensoropt.runtime.support.options import flag_of, option_names, options_in
+from tensoropt.runtime.support.places import INPUT
 from tensoropt.runtime.support.rank_options import SessionOptions
 from tensoropt.runtime.support.status_line import clear_line, show_line
 from tensoropt.runtime.text.limits import MAX_TOKENS, SPECULATE
@@ -40,10 +41,11 @@ def add_text_flags(parser: argparse.ArgumentParser) -> None:
         help="sample from the fewest tokens with a total probability of P")  # fmt: skip
     add("--stop", action="append", default=[], metavar="TEXT",
         help="end before this text (repeatable)")  # fmt: skip
-    add("--prefill-plan", metavar="PLAN", help="separate plan of the model for the prompts")
+    add("--prefill-plan", type=INPUT, metavar="PLAN",
+        help="separate plan of the model for the prompts")  # fmt: skip
     add("--speculate", type=integer(0), default=SPECULATE, metavar="N",
         help="propose up to N next tokens and verify them in one step (%(default)s)")  # fmt: skip
-    add("--tokenizer", metavar="FILE", help="tokenizer.json (default: the plan's)")
+    add("--tokenizer", type=INPUT, metavar="FILE", help="tokenizer.json (default: the plan's)")
     add("--token-ids", action="store_true", help="read and print tokens instead of text: 5,17,2")
 
 

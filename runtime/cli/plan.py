@@ -6,10 +6,10 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from tensoropt.runtime.support.errors import printable
 from tensoropt.runtime.support.flags import Parser, run_command
+from tensoropt.runtime.support.places import Input
 from tensoropt.runtime.support.version import TOOL
 
 __all__ = ["build_parser", "main"]
@@ -44,14 +44,14 @@ def build_parser() -> Parser:
     parser.add_argument("--version", action="version", version=TOOL)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     show = commands.add_parser("show", help="summarise a plan: costs, layouts, collectives")
-    show.add_argument("plan", metavar="PLAN", type=Path, help="plan directory")
+    show.add_argument("plan", metavar="PLAN", type=Input(), help="plan directory")
     show.set_defaults(run=_show)
     diff = commands.add_parser("diff", help="print the differences between two plans")
-    diff.add_argument("plan", metavar="A", type=Path, help="plan directory")
-    diff.add_argument("other", metavar="B", type=Path, help="plan directory")
+    diff.add_argument("plan", metavar="A", type=Input(), help="plan directory")
+    diff.add_argument("other", metavar="B", type=Input(), help="plan directory")
     diff.set_defaults(run=_diff)
     validate = commands.add_parser("validate", help="print all problems of a plan")
-    validate.add_argument("plan", metavar="PLAN", type=Path, help="plan directory")
+    validate.add_argument("plan", metavar="PLAN", type=Input(), help="plan directory")
     validate.set_defaults(run=_validate)
     for command in (show, diff, validate):
         add = command.add_argument

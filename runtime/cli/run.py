@@ -20,6 +20,7 @@ from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.flags import Parser, run_command
 from tensoropt.runtime.support.job import Job
 from tensoropt.runtime.support.options import add_flags, options_in
+from tensoropt.runtime.support.places import INPUT
 from tensoropt.runtime.support.status_line import show_line
 from tensoropt.runtime.support.version import TOOL
 
@@ -98,10 +99,11 @@ def build_parser() -> Parser:
         description=_DESCRIPTION,
     )
     add = parser.add_argument
-    add("plans", nargs="+", metavar="PLAN", help="plan directory")
+    add("plans", nargs="+", type=INPUT, metavar="PLAN", help="plan directory")
     add("--version", action="version", version=TOOL)
     add("--train", action="store_true", help="train a plan made with tensoropt-opt --train")
-    add("--check", metavar="MODEL", help="compare every output with MODEL on one device")
+    add("--check", type=INPUT, metavar="MODEL",
+        help="compare every output with MODEL on one device")  # fmt: skip
     add_flags(add, Job, "rtol", "atol", "debug", "runs")
     add("--format", choices=["text", "json"], default="text", help="default: text")
     add = parser.add_argument_group("ranks").add_argument

@@ -42,7 +42,8 @@ from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError, cause_of
 from tensoropt.runtime.support.files import file_mode, may_replace
 from tensoropt.runtime.support.job import Job
-from tensoropt.runtime.support.options import OptionError
+from tensoropt.runtime.support.options import OptionError, roles_of
+from tensoropt.runtime.support.places import INPUT, Role, check_places
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -64,6 +65,9 @@ def check_job(job: Job) -> list[Plan]:
     Checks the provider, the plans, the model's hash, the inputs, and that the plans have the same
     number of ranks. Raises `UserError`.
     """
+    sources = [("plan", each) for each in job.plans] + [("model", job.model)] * bool(job.model)
+    read = [Role(name, name, INPUT, path) for name, path in sources]
+    check_places([*roles_of(job), *read])
     check_provider(job)
     check_custom_ops(job.custom_ops)
     plans = [_inference_plan(folder) for folder in job.plans]

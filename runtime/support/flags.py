@@ -19,9 +19,10 @@ from tensoropt.runtime.support.errors import (
     printable,
 )
 from tensoropt.runtime.support.options import command_text
+from tensoropt.runtime.support.places import Place, Role, check_places
 from tensoropt.runtime.support.status_line import clear_line
 
-__all__ = ["BROKEN_PIPE", "Parser", "run_command"]
+__all__ = ["BROKEN_PIPE", "Parser", "place_of", "run_command"]
 
 BROKEN_PIPE = 141
 """The exit status if the reader of stdout has gone."""
@@ -43,7 +44,23 @@ class Parser(argparse.ArgumentParser):
         if rest:
             near = did_you_mean(rest[0].split("=")[0], self.flags())
             self.error(f"unknown argument '{rest[0]}'{near}")
+        check_places(self._roles(arguments))
         return arguments
+
+    def _roles(self, arguments: argparse.Namespace) -> Iterator[Role]:
+        """Yield the paths that the user named."""
+        for action in self._actions:
+            value = getattr(arguments, action.dest, None)
+            if isinstance(action, argparse._SubParsersAction):
+                if value is not None:
+                    yield from action.choices[value]._roles(arguments)
+                continue
+            place = place_of(action)
+            if place is None or value is None:
+                continue
+            flag = action.option_strings[-1] if action.option_strings else ""
+            for each in value if isinstance(value, list) else [value]:
+                yield Role(flag, action.dest, place, each)
 
     def error(self, message: str) -> NoReturn:
         if choice := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message):
@@ -76,6 +93,14 @@ class Parser(argparse.ArgumentParser):
                 yield from action.option_strings
         for command in self.commands.values():
             yield from command.flags()
+
+
+def place_of(action: argparse.Action) -> Place | None:
+    """Return the place of a flag for a path, None for other flags."""
+    if isinstance(action.type, Place):
+        return action.type
+    place: Place | None = getattr(action.type, "place", None)
+    return place
 
 
 def run_command(work: Callable[[], int | None], *, failure: int = 1) -> int:

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tensoropt.runtime.support.kinds import (
-    PATH,
     RANGE,
     SECONDS,
     SWITCH,
     integer,
     number,
+    path,
 )
 from tensoropt.runtime.support.options import option
+from tensoropt.runtime.support.places import FORMS, INPUT, Output
 from tensoropt.runtime.support.rank_options import (
     InferenceArguments,
     InferenceOptions,
@@ -75,9 +76,11 @@ class Job(Launched, InferenceOptions):
     plans: tuple[str, ...]
     model: str | None = None
     inputs: str | None = option(
-        None, PATH, "global inputs by name (default: drawn from the seed)", "NPZ"
+        None, path(INPUT), "global inputs by name (default: drawn from the seed)", "NPZ"
     )
-    outputs: str | None = option(None, PATH, "write the global outputs to this file", "NPZ")
+    outputs: str | None = option(
+        None, path(Output(form=FORMS["npz"])), "write the global outputs to this file", "NPZ"
+    )
     seed: int = option(0, integer(0), "seed of drawn inputs or dropout (default %(default)s)", "K")
     int_range: tuple[int, int] = option(
         INT_RANGE,

@@ -12,10 +12,10 @@ from typing import Any, Generic, TypeVar
 
 from tensoropt.runtime.support.errors import did_you_mean
 
+from tensoropt.runtime.support.places import INPUT, Place
 __all__ = [
     "LIBRARIES",
     "MAX_SIZE",
-    "PATH",
     "RANGE",
     "SECONDS",
     "SIZES",
@@ -25,6 +25,7 @@ __all__ = [
     "integer",
     "number",
 ]
+    "path",
 
 MAX_SIZE = 2**31
 """The largest size of a dimension."""
@@ -40,7 +41,8 @@ class Kind(Generic[T]):
 
     ``take`` converts a value from Python. It raises TypeError or ValueError for a value that is not
     as ``expected``. ``parse`` converts the text of a flag to a value for ``take``. ``action`` is
-    the action of such a flag, and ``choices`` are all valid values if they are words.
+    the action of such a flag, and ``choices`` are all valid values if they are words. A path has a
+    ``place``.
     """
 
     expected: str
@@ -49,6 +51,7 @@ class Kind(Generic[T]):
     action: str = "store"
     choices: Sequence[str] = ()
 
+    place: Place | None = None
     def read(self, value: object) -> T:
         """Return a valid value in its own type; raises ValueError with the reason."""
         try:
@@ -109,6 +112,11 @@ def choice(*choices: str) -> Kind[str]:
 
 
 def _real(expected: str, is_valid: Callable[[float], bool]) -> Kind[float]:
+def path(place: Place) -> Kind[str]:
+    """Return the kind of paths to an input or an output."""
+    return Kind("a path", _take_path, place=place)
+
+
     def take(value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, Real):
             raise TypeError
@@ -157,7 +165,10 @@ _SIZE = integer(0, MAX_SIZE)
 
 SECONDS = _real("seconds above 0", lambda value: value > 0)
 SWITCH = Kind("True or False", _take_switch, action="store_true")
-PATH = Kind("a path", _take_path)
-LIBRARIES = Kind("a list of paths", _take_libraries, action="append")
-SIZES = Kind(f"a dictionary of sizes from 0 to {MAX_SIZE} by name", _take_sizes, action="append")
+LIBRARIES = Kind("a list of paths", _take_libraries, action="append", place=INPUT)
+SIZES = Kind(
+    f"a dictionary of sizes from 0 to {MAX_SIZE}, or of their ranges, by name",
+    _take_sizes,
+    action="append",
+)
 RANGE = Kind("LO:HI, whole numbers with LO below HI", _take_range, _parse_range)

@@ -6,13 +6,14 @@ Flags of commands, arguments in Python and requests to ranks derive from the fie
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from string import Formatter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tensoropt.runtime.support.errors import TensoroptError, UserError
 from tensoropt.runtime.support.kinds import Kind
+from tensoropt.runtime.support.places import Role
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -27,6 +28,7 @@ __all__ = [
     "option",
     "option_names",
     "options_in",
+    "roles_of",
     "shows_options",
 ]
 
@@ -120,8 +122,8 @@ def add_flags(add: Callable[..., Any], options: type[Options], *names: str, **he
         kind: Kind[Any] = about["kind"]
         if kind.action != "store_true":
             more["metavar"] = about["metavar"] or "|".join(kind.choices) or None
-        if kind.action == "store":
-            more["type"] = kind
+        if kind.action != "store_true":
+            more["type"] = kind if kind.action == "store" else kind.place
         more["default"] = [] if kind.action == "append" else _default_of(entries[name])
         text = helps.get(name) or about["help"]
         add(flag_of(name), dest=name, action=kind.action, help=text, **more)
@@ -131,6 +133,15 @@ def options_in(arguments: Namespace, options: type[Options]) -> dict[str, Any]:
     """Return the values of all options of a class for which the command has a flag."""
     given = vars(arguments)
     return {name: given[name] for name in option_names(options) if name in given}
+
+
+def roles_of(options: Options) -> Iterator[Role]:
+    """Yield the paths among the options."""
+    for entry in _entries(type(options)):
+        place, value = entry.metadata["kind"].place, getattr(options, entry.name)
+        if place is not None and value is not None:
+            for each in value if isinstance(value, tuple) else [value]:
+                yield Role(entry.name, entry.name, place, each)
 
 
 def command_text(error: TensoroptError) -> str:

@@ -7,8 +7,9 @@ from os import PathLike
 
 from tensoropt.runtime.support.expected import ExpectedErrorEntry
 from tensoropt.runtime.support.job import Launched
-from tensoropt.runtime.support.kinds import PATH, SWITCH, choice, integer, number
+from tensoropt.runtime.support.kinds import SWITCH, choice, integer, number, path
 from tensoropt.runtime.support.options import option
+from tensoropt.runtime.support.places import FORMS, INPUT, Folder, Input, Output
 from tensoropt.runtime.support.rank_options import RankArguments
 
 __all__ = ["TrainArguments", "TrainJob", "TrainResult"]
@@ -33,14 +34,17 @@ class TrainJob(Launched):
     plan: str
     data: str | None = option(
         None,
-        PATH,
+        path(Input(separators=":")),
         ".npz, .parquet, .arrow or .feather file, or folder of them, with every input and label by "
         "name; or samples from Python, module:factory or FILE.py:factory",
         "SOURCE",
     )
     steps: int = option(0, integer(0), "train for N more steps", "N")
     log: str | None = option(
-        None, PATH, "one object per step: step, loss, time_s, learning_rate", "JSONL"
+        None,
+        path(Output(form=FORMS["log"])),
+        "one object per step: step, loss, time_s, learning_rate",
+        "JSONL",
     )
     shuffle: int | None = option(None, integer(0), "draw the order of samples from seed K", "K")
     learning_rate: float = option(
@@ -69,20 +73,25 @@ class TrainJob(Launched):
         False, SWITCH, "skip steps with a loss or gradients that are not finite"
     )
     checkpoint: str | None = option(
-        None, PATH, "write a checkpoint (safetensors) to DIR at the end", "DIR"
+        None,
+        path(Output(folder=Folder.FILLED, extends=("resume",))),
+        "write a checkpoint (safetensors) to DIR at the end",
+        "DIR",
     )
     checkpoint_every: int | None = option(None, integer(1), "and one every N steps", "N")
     keep: int = option(2, integer(1), "checkpoints to keep (default %(default)s)", "K")
     resume: str | None = option(
-        None, PATH, "resume from a checkpoint, or from the latest in a folder", "PATH"
+        None, path(INPUT), "resume from a checkpoint, or from the latest in a folder", "PATH"
     )
     export: str | None = option(
         None,
-        PATH,
+        path(Output(form=FORMS["onnx"], aside=".data")),
         "write --model with the trained weights; without --train, with the weights of --resume",
         "ONNX",
     )
-    model: str | None = option(None, PATH, "the model that the plan was compiled from", "ONNX")
+    model: str | None = option(
+        None, path(INPUT), "the model that the plan was compiled from", "ONNX"
+    )
 
 
 class TrainArguments(RankArguments, total=False):

@@ -10,7 +10,8 @@ from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.session.staged import check_staged
 from tensoropt.runtime.support.errors import cause_of
 from tensoropt.runtime.support.files import may_replace
-from tensoropt.runtime.support.options import OptionError
+from tensoropt.runtime.support.options import OptionError, roles_of
+from tensoropt.runtime.support.places import INPUT, Role, check_places
 from tensoropt.runtime.training.checkpoint import (
     Progress,
     check_checkpoint,
@@ -32,6 +33,7 @@ def check_training(job: TrainJob) -> Plan:
     Raises `UserError`.
     """
     _check_pairs(job)
+    check_places([*roles_of(job), Role("plan", "plan", INPUT, job.plan)])
     check_provider(job)
     plan = TrainingPlan.from_plan(Plan.load(job.plan))
     if job.resume is None and plan.start == "checkpoint":
@@ -52,7 +54,7 @@ def check_training(job: TrainJob) -> Plan:
     if job.loss_scale is not None and not plan.scales_loss:
         text = "{loss_scale}: {0} has none, expected --precision float16 in it"
         raise OptionError(text, job.plan)
-    _check_places(job, progress.step)
+    _check_writable(job, progress.step)
     return plan.plan
 
 
@@ -68,7 +70,7 @@ def _check_pairs(job: TrainJob) -> None:
         raise OptionError("{checkpoint_every}: expected {checkpoint} too")
 
 
-def _check_places(job: TrainJob, start: int) -> None:
+def _check_writable(job: TrainJob, start: int) -> None:
     if job.log is not None:
         try:
             check_log(Path(job.log))

@@ -15,6 +15,7 @@ from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.flags import Parser, run_command
 from tensoropt.runtime.support.kinds import SECONDS, integer, number
 from tensoropt.runtime.support.options import add_flags, options_in
+from tensoropt.runtime.support.places import FORMS, Folder, Input, Output
 from tensoropt.runtime.support.rank_options import SessionOptions
 from tensoropt.runtime.support.version import TOOL
 from tensoropt.serving.options import POOLINGS, ServerOptions, ServingOptions, TextLimits
@@ -36,6 +37,8 @@ _LIMITS = {
     "start_timeout_s": "restart ranks that are not ready after S seconds (%(default)g)",
 }
 _START_TIMEOUT_S = 600.0
+
+_PLAN = Input(str, separators="=")
 
 _NEEDED = ("grpc", "grpc_health", "httptools", "prometheus_client", "uvicorn", "fastapi")
 
@@ -140,6 +143,7 @@ def _loop_factory() -> Any:
 
 
 def _export(arguments: argparse.Namespace, plans: Mapping[str, Path]) -> int:
+    from tensoropt.runtime.plan.plan import Plan
     from tensoropt.serving.opening import check_sizes
     from tensoropt.serving.triton.repository import export
 
@@ -173,12 +177,12 @@ def build_parser() -> Parser:
         description=_DESCRIPTION,
     )
     add = parser.add_argument
-    add("plans", nargs="+", metavar="[NAME=]PLAN", help="plan directory")
-    add("--prefill", action="append", default=[], metavar="[NAME=]PLAN",
+    add("plans", nargs="+", type=_PLAN, metavar="[NAME=]PLAN", help="plan directory")
+    add("--prefill", action="append", type=_PLAN, default=[], metavar="[NAME=]PLAN",
         help="separate plan for the prompts of model NAME (repeatable)")  # fmt: skip
     add("--version", action="version", version=TOOL)
     add_flags(add, SessionOptions, dims="size of a symbolic dimension, for all requests")
-    add("--export-triton", type=Path, metavar="REPO",
+    add("--export-triton", type=Output(folder=Folder.FILLED), metavar="REPO",
         help="write a model repository for Triton's Python backend instead of serving")  # fmt: skip
     _add_address(parser.add_argument_group("addresses").add_argument)
     _add_batching(parser.add_argument_group("batching of requests").add_argument)
@@ -203,9 +207,9 @@ def _add_address(add: Any) -> None:
     add("--grpc-port", type=_port, default=ServerOptions.grpc_port, metavar="P",
         help="gRPC port (%(default)s)")  # fmt: skip
     add("--no-grpc", action="store_true", help="serve HTTP only")
-    add("--address-file", type=Path, metavar="FILE",
+    add("--address-file", type=Output(form=FORMS["addresses"]), metavar="FILE",
         help="write the addresses, one per line, to FILE while serving")  # fmt: skip
-    add("--api-key-file", type=Path, metavar="FILE",
+    add("--api-key-file", type=Input(), metavar="FILE",
         help="answer only clients with a key of FILE, one per line")  # fmt: skip
     add("--api-key", action="append", default=[], metavar="KEY",
         help="a key, visible to other users of this machine (repeatable)")  # fmt: skip

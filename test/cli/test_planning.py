@@ -387,7 +387,7 @@ def test_a_folder_to_write_to_is_a_plan(opt, mlp: Path, tmp_path: Path, name: st
 
 @pytest.mark.parametrize("name", ["module.mlir", "there"])
 def test_a_file_to_write_to_is_text(opt, mlp: Path, tmp_path: Path, name: str) -> None:
-    (tmp_path / "there").write_text("old")
+    (tmp_path / "there").write_text("module {}")
     assert opt(mlp, "-o", tmp_path / name).status == 0
     assert "func.func @main" in (tmp_path / name).read_text()
 

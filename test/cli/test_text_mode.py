@@ -62,16 +62,17 @@ def test_output_file_is_kept_only_on_success(opt, text, tmp_path: Path) -> None:
     target = tmp_path / "out.mlir"
     assert opt(text(INVALID), "-o", target).status == 1
     assert not target.exists()
-    target.write_text("before")
+    target.write_text("// before")
     assert opt(text(INVALID), "-o", target).status == 1
-    assert target.read_text() == "before"
+    assert target.read_text() == "// before"
     assert opt(text(VALID), "-o", target).status == 0
     assert "func.func @f" in target.read_text()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.mlir", "out.mlir"]
 
 
 def test_output_folder_is_refused(refused, text, tmp_path: Path) -> None:
-    assert "expected a file, got: a folder" in refused(text(VALID), "-o", tmp_path)
+    (folder := tmp_path / "folder").mkdir()
+    assert "expected a file, got: a folder" in refused(text(VALID), "-o", folder)
     assert "expected an existing folder" in refused(text(VALID), "-o", tmp_path / "no" / "a.mlir")
     long = tmp_path / ("a" * 250)  # the file beside it, which is written first, has a longer name
     assert refused(text(VALID), "-o", long) == f"{long}: file name too long"
