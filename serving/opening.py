@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tensoropt.runtime.plan.plan import Plan, check_dims, dim_names
+from tensoropt.runtime.plan.plan import Plan, settle_dims
 from tensoropt.runtime.pool.session import Session
 from tensoropt.runtime.support.errors import UserError, did_you_mean
-from tensoropt.runtime.support.rank_options import SessionOptions
+from tensoropt.runtime.support.rank_options import GivenSizes, SessionOptions
 from tensoropt.runtime.text.session import TextSession
 from tensoropt.serving.encoder import find_encoder
 from tensoropt.serving.metrics import Metrics
@@ -20,15 +20,24 @@ from tensoropt.serving.text_model import TextModel
 __all__ = ["Opener", "check_sizes", "open_models", "open_texts", "restrict_dims", "split_plans"]
 
 
-def check_sizes(plans: Iterable[Path], dims: Mapping[str, int]) -> None:
-    """Raise `UserError` for a name in ``dims`` that no plan has."""
-    check_dims(dims, [tensor for path in plans for tensor in Plan.load(path).inputs])
+def check_sizes(
+    plans: Sequence[Plan], dims: Mapping[str, GivenSizes], prefills: Sequence[Plan] = ()
+) -> None:
+    """Raise `UserError` for a name in ``dims`` that no plan has, or a size that a plan excludes.
+
+    Plans of ``prefills`` have other sizes than the plans that they read prompts for.
+    """
+    every = [*plans, *prefills]
+    tensors = [tensor for plan in every for tensor in plan.inputs]
+    known = {name for plan in every for name in plan.select_dims(dims)}
+    settle_dims({name: dims[name] for name in dims if name not in known}, tensors, {})
+    for plan in plans:
+        plan.settle(plan.select_dims(dims))
 
 
 def restrict_dims(plan: Plan, options: SessionOptions) -> SessionOptions:
-    """Return the session options for one plan: ``dims`` reduced to the plan's own names."""
-    names = dim_names(plan.inputs)
-    return replace(options, dims={n: size for n, size in options.dims.items() if n in names})
+    """Return the session options for one plan: ``dims`` reduced to those that it leaves open."""
+    return replace(options, dims=plan.settle(plan.select_dims(options.dims)))
 
 
 class Opener:
@@ -48,7 +57,8 @@ class Opener:
     ) -> None:
         self._plans, self._prefills, self._session_options = plans, prefills, session_options
         self._options, self._limits, self._metrics = options, limits, metrics
-        check_sizes([*plans.values(), *prefills.values()], session_options.dims)
+        every, others = ([*map(Plan.load, each.values())] for each in (plans, prefills))
+        check_sizes(every, session_options.dims, others)
         self._digests = {name: self._find_digests(name) for name in plans}
         self._decoders = split_plans(plans, prefills)[1].keys()
 
@@ -171,7 +181,8 @@ def _open_model(
 ) -> Model:
     plan = Plan.load(folder)
     own = restrict_dims(plan, session_options)
-    inputs, outputs = specs_of(plan.run_inputs, own.dims), specs_of(plan.run_outputs, own.dims)
+    dims = plan.settle(own.dims)
+    inputs, outputs = specs_of(plan.run_inputs, dims), specs_of(plan.run_outputs, dims)
     sessions.append(Session(folder, **vars(own)))
     encoder = find_encoder(plan, inputs, outputs, options.pooling, options.context)
     return Model(name, inputs, outputs, sessions[-1], options, metrics, encoder)

@@ -49,7 +49,7 @@ def import_model(
 
     Weights are not read, except those that may be transposed copies of others, which become a
     `Transpose`. Missing files of external data are recorded in the module. ``dims`` gives sizes to
-    symbolic dimensions, or ranges, which are recorded too. With ``training`` the model is converted
+    symbolic dimensions, or ranges; both are recorded too. With ``training`` the model is converted
     (see :func:`load_model`), and a symbolic dimension is an error. Raises :class:`UserError` for
     anything that is not a valid model.
     """
@@ -69,9 +69,11 @@ def import_model(
         module = _Importer(model, None if training else folder).module()
         if folder.missing:
             keys.MISSING.set(module.operation.attributes, folder.missing)
-        ranges = {n: sizes_text(own) for n, own in (dims or {}).items() if isinstance(own, range)}
-        if ranges:
-            keys.RANGES.set(module.operation.attributes, ranges)
+        texts = {name: sizes_text(sizes) for name, sizes in (dims or {}).items()}
+        for key, kind in ((keys.RANGES, range), (keys.NAMED_SIZES, int)):
+            own = {name: texts[name] for name in texts if isinstance((dims or {})[name], kind)}
+            if own:
+                key.set(module.operation.attributes, own)
     return module
 
 

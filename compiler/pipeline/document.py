@@ -16,6 +16,7 @@ from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import mesh_of
 from tensoropt.dialects.topt.keys import (
     DEVICE,
+    NAMED_SIZES,
     PIPELINE,
     PLACES,
     RANGES,
@@ -59,13 +60,11 @@ def plan_document(module: ir.Module, model: Path) -> dict[str, Any]:
 
 
 def _dims(module: ir.Module) -> dict[str, dict[str, DimEntry]]:
-    texts = RANGES.get(module.operation.attributes, {})
-    ranges = parse_ranges([f"{name}={text}" for name, text in texts.items()])
-    found: dict[str, DimEntry] = {
-        name: {"first": own[0], "last": own[-1], "step": own.step}
-        for name, own in ranges.items()
-        if isinstance(own, range)
-    }
+    attributes, found = module.operation.attributes, dict[str, DimEntry]()
+    texts = {**RANGES.get(attributes, {}), **NAMED_SIZES.get(attributes, {})}
+    for name, sizes in parse_ranges([f"{name}={text}" for name, text in texts.items()]).items():
+        own = range(sizes, sizes + 1) if isinstance(sizes, int) else sizes
+        found[name] = {"first": own[0], "last": own[-1], "step": own.step}
     return {"dims": found} if found else {}
 
 

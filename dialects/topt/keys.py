@@ -49,6 +49,7 @@ __all__ = [
     "MODEL",
     "MODULE",
     "NAME",
+    "NAMED_SIZES",
     "NORM",
     "OF",
     "OPERATION",
@@ -271,6 +272,9 @@ LAUNCH = _key("launch", _TEXT, MODULE)
 
 RANGES = _key("ranges", _SETTINGS, MODULE)
 """The ranges of open dimensions by name: `1..4096`, `8..64:8`."""
+
+NAMED_SIZES = _key("named_sizes", _SETTINGS, MODULE)
+"""The sizes of dimensions that the user fixed, by name: the plan has them."""
 
 PASSED = _key("passed", _TEXT, MODULE)
 """The last phase, one of `PHASE_NAMES`, that the module has passed; missing before the first."""

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 from tensoropt.elastic.control import JobStatus
 from tensoropt.elastic.jobs import JobFolder, check_name, job_folder
 from tensoropt.runtime.cli.train import add_training_flags
+from tensoropt.runtime.plan.dims import Sizes, parse_ranges
 from tensoropt.runtime.support.command import INTERRUPTED
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.kinds import integer, number
 from tensoropt.runtime.support.options import add_flags, options_in
-from tensoropt.runtime.support.rank_options import RankOptions
 from tensoropt.runtime.support.places import Input
+from tensoropt.runtime.support.rank_options import RankOptions
 from tensoropt.runtime.support.status_line import clear_line, show_line
 from tensoropt.runtime.training.data.python import factory_in
 from tensoropt.runtime.training.job import TrainJob
@@ -80,7 +81,7 @@ def add_run(commands: Any) -> None:
     add("--port", type=integer(0), default=0, metavar="P", help="its port (default: a free one)")
     add("--no-token", action="store_true", help="admit every client that can reach it")
     ranks = parser.add_argument_group("ranks").add_argument
-    add_flags(ranks, TrainJob, "provider", "threads", "share_gpus", "cuda_graphs")
+    add_flags(ranks, TrainJob, "provider", "threads", "share_gpus", "cuda_graphs", "dims")
     add_training_flags(parser)
 
 
@@ -93,7 +94,7 @@ def _run(arguments: argparse.Namespace) -> int:
     family = Family.read(arguments.family.resolve())
     settings = _settings(arguments, family)
     engine = _engine(arguments, family)
-    _check(settings, family, engine)
+    _check(settings, family, engine, parse_ranges(arguments.dims))
     if arguments.detach:
         engine.close()
         return _run_detached(settings)
@@ -105,7 +106,7 @@ def _settings(arguments: argparse.Namespace, family: Family) -> JobSettings:
 
     name = arguments.name or check_name(family.folder.name)
     training = options_in(arguments, TrainJob)
-    for field in ("data", "steps", "stall_s"):  # of the whole job
+    for field in ("data", "steps", "stall_s", "dims"):  # of the whole job, and of its plans
         del training[field]
     training |= {field: _absolute(training[field]) for field in _PATHS}
     checkpoint = _absolute(arguments.checkpoint) or str(job_folder(name) / "checkpoints")
@@ -140,8 +141,17 @@ def _source(data: str) -> str:
     return f"{Path(module).resolve()}:{factory}" if module.endswith(".py") else data
 
 
-def _check(settings: JobSettings, family: Family, engine: Engine) -> None:
-    """Raise `UserError` for mistakes that can be found before the job is created."""
+def _check(
+    settings: JobSettings, family: Family, engine: Engine, dims: Mapping[str, Sizes]
+) -> None:
+    """Raise `UserError` for mistakes that can be found before the job is created.
+
+    ``dims`` are sizes that the plans must have.
+    """
+    from tensoropt.runtime.plan.plan import Plan
+
+    for each in family.plans:
+        Plan.load_description(each.path).settle(dims)
     plan = family.for_devices(settings.devices)
     if settings.plan is not None:
         plan = family.plan(settings.plan)

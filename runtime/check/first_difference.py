@@ -47,7 +47,7 @@ def first_difference(
     this way.
     """
     values = comm.bcast(_values(plan, reference) if comm.rank == 0 else None)
-    inputs, size = make_inputs(job, plan.inputs), max(1, -(-len(values) // VALUE_RUNS))
+    inputs, size = make_inputs(job, plan.inputs, plan.dims), max(1, -(-len(values) // VALUE_RUNS))
     found, compared = FirstDifference(), 0
     for start in range(0, len(values), size):
         part = values[start : start + size]

@@ -71,7 +71,7 @@ def one_device(job: Job, provider: Provider) -> Reference:
     refusal: UserError | None = None
     plan = Plan.read(job.plans[0])
     seeded = add_seeds(Path(str(job.model)), plan)
-    for inputs in draws(make_inputs(job, plan.inputs)):
+    for inputs in draws(make_inputs(job, plan.inputs, plan.dims)):
         if best is not None and inputs.job.int_range != best[0].job.int_range:
             break  # smaller integers are for tables too small for the usual ones
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tensoropt.runtime.support.expected import ExpectedErrorEntry
@@ -76,8 +76,9 @@ class CheckResult:
 
     ``one_device_times_s``: the same for the one-device run, if both were requested. ``error``: the
     reason why the plan could not run. ``passed`` is None without a comparison. ``drawn`` describes
-    unusual distributions of the drawn inputs. If requested, ``first`` is the first wrong value, and
-    ``layers`` the times of the layers.
+    unusual distributions of the drawn inputs, and ``assumed_dims`` has the sizes of dimensions for
+    which the user gave none: those of the plan. If requested, ``first`` is the first wrong value,
+    and ``layers`` are the times of the layers.
 
     ``peak_bytes`` is the peak memory of the rank with most: resident memory of its process, or on a
     device the inputs and ONNX Runtime's arenas since ranks started; None if unknown.
@@ -110,6 +111,7 @@ class CheckResult:
     layers: tuple[LayerTime, ...] = ()
     interval_s: float | None = None
     predicted_interval_s: float | None = None
+    assumed_dims: dict[str, int] = field(default_factory=dict)
 
     @property
     def shows(self) -> bool:

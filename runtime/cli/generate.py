@@ -8,7 +8,7 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, cast
 
-from tensoropt.runtime.plan.dims import parse_dims
+from tensoropt.runtime.plan.dims import parse_ranges
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.kinds import integer, number
 from tensoropt.runtime.support.options import flag_of, option_names, options_in
@@ -67,7 +67,7 @@ def generate(arguments: argparse.Namespace) -> int:
 
     clear_line()  # a prompt may be typed
     prompts = [_prompt(text, is_ids=arguments.token_ids) for text in arguments.generate]
-    dims = parse_dims(arguments.dims)
+    dims = parse_ranges(arguments.dims)
     options: dict[str, Any] = {**options_in(arguments, SessionOptions), "dims": dims}
     show_line(f"loading {arguments.plans[0]}")
     with TextSession(

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any, Literal, Protocol
 
 from tensoropt.runtime.check.results import CheckResult, FirstDifference, LayerTime
+from tensoropt.runtime.plan.dims import dim_flags
 from tensoropt.runtime.support.errors import printable
 from tensoropt.runtime.support.expected import ExpectedErrorEntry, margin
 from tensoropt.runtime.support.tables import columns, milliseconds, size_text
@@ -85,6 +86,10 @@ def _number(value: float | None) -> str:
 def _measured_lines(result: CheckResult) -> list[str]:
     """Return lines with measured and predicted times and memory, if steps were timed."""
     lines = [] if result.drawn is None else [f"drawn inputs: {result.drawn}"]
+    if result.assumed_dims:
+        sizes = ", ".join(f"{name}={size}" for name, size in result.assumed_dims.items())
+        flags = dim_flags(result.assumed_dims, "N")
+        lines.append(printable(f"sizes of the plan: {sizes} ({flags} sets others)"))
     if result.step_times_s:
         lines.append(f"step time: {_times(result.step_times_s)}{predicted_time(result)}")
     if result.interval_s is not None:

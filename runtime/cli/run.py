@@ -15,7 +15,7 @@ from tensoropt.runtime.cli.train import (
     is_training,
     run_training_command,
 )
-from tensoropt.runtime.plan.dims import parse_dims
+from tensoropt.runtime.plan.dims import parse_ranges
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.flags import Parser, run_command
 from tensoropt.runtime.support.job import Job
@@ -89,7 +89,7 @@ def _job(arguments: argparse.Namespace) -> Job:
         raise UserError(
             "--debug follows the check of one plan, expected --check MODEL and one PLAN"
         )
-    options = {**options_in(arguments, Job), "dims": parse_dims(arguments.dims)}
+    options = {**options_in(arguments, Job), "dims": parse_ranges(arguments.dims)}
     return Job(tuple(arguments.plans), model=arguments.check, **options)
 
 

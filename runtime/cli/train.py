@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from tensoropt.runtime.plan.dims import parse_ranges
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.job import Job
 from tensoropt.runtime.support.options import add_flags, flag_of, option_names, options_in
@@ -60,7 +61,8 @@ def _check_training(arguments: argparse.Namespace) -> None:
 
 def run_training_command(arguments: argparse.Namespace) -> int:
     """Train or export a checkpoint, and return the exit status. Raises `UserError`."""
-    job = TrainJob(arguments.plans[0], **options_in(arguments, TrainJob))
+    options = {**options_in(arguments, TrainJob), "dims": parse_ranges(arguments.dims)}
+    job = TrainJob(arguments.plans[0], **options)
     return _train(job, arguments) if arguments.train else _export(job)
 
 

@@ -81,7 +81,7 @@ def check_job(job: Job) -> list[Plan]:
         if job.model is not None:
             plan.check_model(Path(job.model))
         check_staged(plan, cuda_graphs=job.cuda_graphs, debug=job.debug)
-        make_inputs(job, plan.inputs)
+        make_inputs(job, plan.inputs, plan.dims)
     _check_outputs_path(job)
     return plans
 
@@ -149,7 +149,7 @@ def _run_plan(
     if session is None:
         return replace(result, error=error, passed=False if job.model else None)
     try:
-        inputs = make_inputs(job, plan.inputs)
+        inputs = make_inputs(job, plan.inputs, plan.dims)
         caches = shared_caches(plan, session, inputs.shapes)
         kept = keep_outputs(session, plan, provider, {cache.present.name for cache in caches})
         _feed(session, inputs, caches, provider, plan.place(comm.rank))
@@ -169,7 +169,7 @@ def _run_plan(
     graphs = refusal or "captured" if job.cuda_graphs else None
     result = replace(result, outputs=judged, step_times_s=tuple(times), passed=passed)
     result = replace(result, first=first, layers=layers, interval_s=interval_s)
-    return replace(result, cuda_graphs=graphs, **facts)
+    return replace(result, cuda_graphs=graphs, assumed_dims=dict(inputs.assumed), **facts)
 
 
 def _debug(
@@ -180,7 +180,7 @@ def _debug(
         return None, ()
     try:
         first = first_difference(job, plan, comm, provider, reference)
-        layers = layer_times(job, plan, make_inputs(job, plan.inputs), comm, provider)
+        layers = layer_times(job, plan, make_inputs(job, plan.inputs, plan.dims), comm, provider)
     except UserError as failure:
         raise UserError(f"{plan.folder}: {failure}") from None
     wait_idle(comm)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Mapping, Sequence
 
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.kinds import MAX_SIZE
@@ -20,7 +19,6 @@ __all__ = [
     "divisor_of",
     "has_number",
     "mean_of",
-    "parse_dims",
     "parse_ranges",
     "sizes_in_words",
     "sizes_text",
@@ -32,13 +30,6 @@ Sizes = int | range
 
 _RANGE = re.compile(r"([0-9]{1,10})\.\.([0-9]{1,10})(?::([0-9]{1,10}))?")
 
-T = TypeVar("T")
-
-
-def parse_dims(texts: Sequence[str]) -> dict[str, int]:
-    """Return the sizes in ``--dim`` texts such as ``batch=8``, by the name of the dimension."""
-    return _parse(texts, _size)
-
 
 def parse_ranges(texts: Sequence[str]) -> dict[str, Sizes]:
     """Return the sizes or ranges in ``--dim`` texts: ``past=1..4096``, ``batch=8..64:8``.
@@ -46,18 +37,14 @@ def parse_ranges(texts: Sequence[str]) -> dict[str, Sizes]:
     The last size of a range must be a whole number of steps from the first. A range of one size
     becomes that size.
     """
-    return _parse(texts, _size_or_range)
-
-
-def _parse(texts: Sequence[str], read: Callable[[str, str], T]) -> dict[str, T]:
-    dims: dict[str, T] = {}
+    dims: dict[str, Sizes] = {}
     for text in texts:
         name, _, size = text.rpartition("=")
         if not name:
             raise UserError(f"--dim: expected NAME=SIZE such as batch=8, got: '{text}'")
         if name in dims:
             raise UserError(f"--dim: '{name}' is given twice, expected one size, got: '{text}'")
-        dims[name] = read(name, size)
+        dims[name] = _size_or_range(name, size)
     return dims
 
 
@@ -104,7 +91,9 @@ def sizes_text(sizes: Sizes) -> str:
 
 
 def sizes_in_words(sizes: range) -> str:
-    """Return a range in words for messages: from 8 to 64 in steps of 8."""
+    """Return a range in words for messages: from 8 to 64 in steps of 8; 8 for that size alone."""
+    if len(sizes) == 1:
+        return str(sizes[0])
     steps = "" if sizes.step == 1 else f" in steps of {sizes.step}"
     return f"from {sizes[0]} to {sizes[-1]}{steps}"
 

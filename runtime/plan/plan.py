@@ -19,7 +19,7 @@ from typing import TypeVar
 from tensoropt.runtime.layout.layout import Layout
 from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.layout.mesh_layout import MeshLayout, parse_layout
-from tensoropt.runtime.plan.dims import divisor, sizes_in_words, terms
+from tensoropt.runtime.plan.dims import divisor, mean_of, sizes_in_words, sizes_text, terms
 from tensoropt.runtime.plan.document import document_sha256, read_json, schema_error
 from tensoropt.runtime.plan.entries import Entries, TensorEntry
 from tensoropt.runtime.plan.files import check_files, path_inside
@@ -27,15 +27,17 @@ from tensoropt.runtime.plan.stages import Stages
 from tensoropt.runtime.support.errors import UserError, cause_of, did_you_mean
 from tensoropt.runtime.support.files import sha256_of
 from tensoropt.runtime.support.options import OptionError
+from tensoropt.runtime.support.rank_options import GivenSizes
 
 __all__ = [
     "SCHEMA",
     "Plan",
     "Tensor",
     "allowed_dims",
-    "check_dims",
+    "assumed_dims",
     "dim_names",
     "read_document",
+    "settle_dims",
     "tensor_of",
 ]
 
@@ -89,6 +91,7 @@ class Plan:
     parameters: tuple[Tensor, ...]
     files: Mapping[str, str]
     document: Entries
+    dims: Mapping[str, range] = field(default_factory=dict)
 
     @classmethod
     def load(cls, folder: Path | str) -> Plan:
@@ -130,6 +133,24 @@ class Plan:
         """Return a plan that `load` has accepted before, without checks."""
         folder = Path(folder)
         return _build(folder, read_document(folder))
+
+    def settle(self, dims: Mapping[str, GivenSizes]) -> dict[str, int]:
+        """Return the sizes in ``dims`` of dimensions that the plan leaves open.
+
+        Raises `OptionError` for sizes other than the plan's, and for names that no dimension has.
+        """
+        return settle_dims(dims, self.inputs, self.dims)
+
+    def select_dims(self, dims: Mapping[str, GivenSizes]) -> dict[str, GivenSizes]:
+        """Return the ``dims`` of dimensions that this plan has."""
+        names = dim_names(self.inputs) | self.dims.keys()
+        return {name: sizes for name, sizes in dims.items() if name in names}
+
+    def settle_open(self, dims: Mapping[str, GivenSizes]) -> dict[str, int]:
+        """Return the sizes in ``dims`` of this plan's dimensions, except those that it fixes."""
+        fixed = {name for name, sizes in self.dims.items() if len(sizes) == 1}
+        own = self.select_dims(dims)
+        return self.settle({name: own[name] for name in own if name not in fixed})
 
     def graph(self, rank: int, name: str = "") -> Path:
         """Return the path of the rank's ONNX graph, of the one with a ``name`` if there is one."""
@@ -311,6 +332,7 @@ def _build(folder: Path, document: Entries) -> Plan:
         parameters=_tensors(document["parameters"], "parameter", mesh, dims),
         files=document["files"],
         document=document,
+        dims=dims,
     )
 
 
@@ -320,13 +342,40 @@ def dim_names(tensors: Iterable[Tensor]) -> set[str]:
     return names.union(*map(terms, names))
 
 
-def check_dims(dims: Iterable[str], tensors: Iterable[Tensor]) -> None:
-    """Raise `OptionError` for a name in ``dims`` that no dimension of ``tensors`` has."""
-    known = dim_names(tensors)
-    for name in dims:
-        if name not in known:
-            near = did_you_mean(name, known)
+def settle_dims(
+    dims: Mapping[str, GivenSizes], tensors: Iterable[Tensor], allowed: Mapping[str, range]
+) -> dict[str, int]:
+    """Return the sizes in ``dims`` of dimensions that the plan of ``tensors`` leaves open.
+
+    ``allowed`` has the sizes of the plan, which may be repeated. Raises `OptionError` for others,
+    and for names that no dimension has.
+    """
+    known, settled = dim_names(tensors), dict[str, int]()
+    for name, sizes in dims.items():
+        own, text = allowed.get(name), str(sizes)
+        if own is None and name not in known:
+            near = did_you_mean(name, {*known, *allowed})
             raise OptionError("{dims} {0}: no input has such a dimension{1}", name, near)
+        if own is not None and text == sizes_text(own[0] if len(own) == 1 else own):
+            continue
+        if own is not None and (len(own) == 1 or not isinstance(sizes, int)):
+            expected = f"{sizes_in_words(own)} as the plan has it"
+            raise OptionError("{dims} {0}: expected {1}, got: {2}", name, expected, text)
+        if not isinstance(sizes, int):
+            expected = "one size, as the plan leaves it open"
+            raise OptionError("{dims} {0}: expected {1}, got: {2}", name, expected, text)
+        settled[name] = sizes
+    return settled
+
+
+def assumed_dims(tensors: Iterable[Tensor], allowed: Mapping[str, range]) -> dict[str, int]:
+    """Return the sizes that the plan was made for: the middle of a range, 1 without one."""
+    names = (name for tensor in tensors for size in tensor.shape for name in _names(size))
+    return {name: mean_of(allowed.get(name, 1)) for name in names}
+
+
+def _names(size: int | str) -> list[str]:
+    return terms(size) if isinstance(size, str) else []
 
 
 def allowed_dims(document: Entries) -> dict[str, range]:

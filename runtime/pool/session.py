@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tensoropt.runtime.plan.dims import bound
-from tensoropt.runtime.plan.plan import Plan, Tensor, check_dims
+from tensoropt.runtime.plan.plan import Plan, Tensor
 from tensoropt.runtime.pool.blocks import Wanted
 from tensoropt.runtime.pool.pool import GRACE_S, Pool, start
 from tensoropt.runtime.session.inputs import (
@@ -50,9 +50,8 @@ class Session(Closing):
     def __init__(self, plan: Path | str, **options: Unpack[SessionArguments]) -> None:
         own = SessionOptions(**options)
         self.plan = _inference_plan(plan)
-        check_dims(own.dims, self.plan.inputs)
+        self._dims = self.plan.settle(own.dims)
         check_staged(self.plan, cuda_graphs=own.cuda_graphs)
-        self._dims: Mapping[str, int] = own.dims
         self._has_graphs = own.cuda_graphs
         self._is_sized = True
         self._inputs = {tensor.name: tensor for tensor in self.plan.run_inputs}

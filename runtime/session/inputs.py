@@ -11,7 +11,7 @@ import string
 import zipfile
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,11 @@ import numpy as np
 
 from tensoropt.runtime.device.host_memory import exact_blocks
 from tensoropt.runtime.plan.dims import bound, terms
-from tensoropt.runtime.plan.plan import Tensor, check_dims
+from tensoropt.runtime.plan.plan import Tensor, assumed_dims, settle_dims
 from tensoropt.runtime.support.dtypes import STRING, Array, dtype_of, is_native
 from tensoropt.runtime.support.errors import UserError, cause_of, did_you_mean
 from tensoropt.runtime.support.job import DRAWS, INT_RANGE, Job
 from tensoropt.runtime.support.npz import npz_headers
-from tensoropt.runtime.support.options import OptionError
 
 __all__ = [
     "Inputs",
@@ -48,11 +47,15 @@ _SIGNS = np.array([-1.0, 1.0])
 
 @dataclass(frozen=True)
 class Inputs:
-    """The inputs of a job with all sizes known: ``shapes`` are global, by input name."""
+    """The inputs of a job with all sizes known: ``shapes`` are global, by input name.
+
+    ``assumed`` has the dimensions without a size from the user, and the plan's size of each.
+    """
 
     job: Job
     tensors: Mapping[str, Tensor]
     shapes: Mapping[str, tuple[int, ...]]
+    assumed: Mapping[str, int] = field(default_factory=dict)
 
     def array(self, name: str) -> Array:
         """Return one whole input."""
@@ -83,15 +86,23 @@ class Inputs:
             return part.copy() if part.nbytes < whole.nbytes else part
 
 
-def make_inputs(job: Job, tensors: Sequence[Tensor]) -> Inputs:
-    """Return the inputs for a plan's input ``tensors``; raises `UserError` on a misfit."""
+def make_inputs(
+    job: Job, tensors: Sequence[Tensor], allowed: Mapping[str, range] | None = None
+) -> Inputs:
+    """Return the inputs for a plan's input ``tensors``; raises `UserError` on a misfit.
+
+    ``allowed`` has the sizes of the plan's dimensions by name.
+    """
     by_name = {tensor.name: tensor for tensor in tensors}
+    dims, assumed = settle_dims(job.dims, tensors, allowed or {}), dict[str, int]()
     if job.inputs is None:
-        shapes = _shapes_from_dims(tensors, job.dims)
+        sizes = assumed_dims(tensors, allowed or {}) | dims
+        assumed = {name: size for name, size in sizes.items() if name not in dims}
+        shapes = {t.name: tuple(int(_resolve(size, sizes)) for size in t.shape) for t in tensors}
     else:
-        shapes = _shapes_from_file(job, by_name)
+        shapes = _shapes_from_file(job, by_name, dims)
     check_parts(shapes, by_name)
-    return Inputs(job, by_name, shapes)
+    return Inputs(job, by_name, shapes, assumed)
 
 
 def check_parts(shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Tensor]) -> None:
@@ -103,30 +114,19 @@ def check_parts(shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Ten
             raise UserError(f"input '{name}': {error}") from None
 
 
-def _shapes_from_dims(
-    tensors: Sequence[Tensor], dims: Mapping[str, int]
-) -> dict[str, tuple[int, ...]]:
-    check_dims(dims, tensors)
-    for tensor in tensors:
-        for size in tensor.shape:
-            if isinstance(_resolve(size, dims), str):
-                missing = next(name for name in terms(str(size)) if name not in dims)
-                text = "input '{0}': dimension '{1}' has no size, expected {dims} {2}=N or {inputs}"
-                raise OptionError(text, tensor.name, size, missing)
-    return {t.name: tuple(int(_resolve(size, dims)) for size in t.shape) for t in tensors}
-
-
 def _resolve(size: int | str, dims: Mapping[str, int]) -> int | str:
     return bound(size, dims) if isinstance(size, str) else size
 
 
-def _shapes_from_file(job: Job, tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+def _shapes_from_file(
+    job: Job, tensors: Mapping[str, Tensor], dims: dict[str, int]
+) -> dict[str, tuple[int, ...]]:
     headers = npz_headers(Path(str(job.inputs)))
     shapes = {name: found.shape for name, found in headers.items()}
     match_names(str(job.inputs), shapes, tensors)
     for name, tensor in tensors.items():
         check_dtype(str(job.inputs), tensor, headers[name].dtype)
-    match_shapes(str(job.inputs), shapes, tensors, dict(job.dims))
+    match_shapes(str(job.inputs), shapes, tensors, dims)
     return {name: shapes[name] for name in tensors}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -11,8 +12,8 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from tensoropt.runtime.support.errors import did_you_mean
-
 from tensoropt.runtime.support.places import INPUT, Place
+
 __all__ = [
     "LIBRARIES",
     "MAX_SIZE",
@@ -24,8 +25,8 @@ __all__ = [
     "choice",
     "integer",
     "number",
-]
     "path",
+]
 
 MAX_SIZE = 2**31
 """The largest size of a dimension."""
@@ -50,8 +51,8 @@ class Kind(Generic[T]):
     parse: Callable[[str], Any] = str
     action: str = "store"
     choices: Sequence[str] = ()
-
     place: Place | None = None
+
     def read(self, value: object) -> T:
         """Return a valid value in its own type; raises ValueError with the reason."""
         try:
@@ -111,12 +112,12 @@ def choice(*choices: str) -> Kind[str]:
     return Kind(f"{', '.join(most)} or {last}", take, choices=choices)
 
 
-def _real(expected: str, is_valid: Callable[[float], bool]) -> Kind[float]:
 def path(place: Place) -> Kind[str]:
     """Return the kind of paths to an input or an output."""
     return Kind("a path", _take_path, place=place)
 
 
+def _real(expected: str, is_valid: Callable[[float], bool]) -> Kind[float]:
     def take(value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, Real):
             raise TypeError
@@ -146,8 +147,24 @@ def _take_libraries(value: Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
     return tuple(str(Path(path).resolve()) for path in value)
 
 
-def _take_sizes(value: Mapping[str, int]) -> dict[str, int]:
-    return {name: _SIZE.take(size) for name, size in dict(value).items()}
+def _take_sizes(value: Mapping[str, object]) -> dict[str, int | str]:
+    return {name: _take_size(size) for name, size in dict(value).items()}
+
+
+def _take_size(size: Any) -> int | str:
+    """Return a size, or a range as text: ranks read it as JSON."""
+    if isinstance(size, str) and re.fullmatch(r"\d+\.\.\d+(:\d+)?", size):
+        return size
+    if isinstance(size, tuple):
+        first, last = size
+        size = range(first, last + 1)
+    if not isinstance(size, range):
+        return _SIZE.take(size)
+    if not size or size.step < 1:
+        raise ValueError
+    first, last = _SIZE.take(size[0]), _SIZE.take(size[-1])
+    step = "" if size.step == 1 else f":{size.step}"
+    return first if first == last else f"{first}..{last}{step}"
 
 
 def _take_range(value: Sequence[int]) -> tuple[int, int]:

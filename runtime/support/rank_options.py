@@ -18,6 +18,7 @@ from tensoropt.runtime.support.kinds import (
 from tensoropt.runtime.support.options import Options, option
 
 __all__ = [
+    "GivenSizes",
     "InferenceArguments",
     "InferenceOptions",
     "RankArguments",
@@ -27,12 +28,17 @@ __all__ = [
 ]
 
 
+GivenSizes = int | str | tuple[int, int] | range
+"""A size of a dimension, or a range of sizes: (first, last), a range or the text of a flag."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RankOptions(Options):
     """Options of all ranks.
 
     Ranks without progress for ``stall_s`` seconds are ended: no rank of a job has reached another
     collective, or a run of a session, or a step of a text, has not ended. None sets no limit.
+    ``dims`` has the sizes of symbolic dimensions; the sizes of the plan may be repeated.
     """
 
     provider: str = option(
@@ -46,22 +52,23 @@ class RankOptions(Options):
     stall_s: float | None = option(
         None, SECONDS, "end all ranks if no rank reaches another collective for S seconds", "S"
     )
+    dims: Mapping[str, GivenSizes] = option(
+        dict,
+        SIZES,
+        "size of a symbolic dimension, or the plan's range; x:0 is unnamed dimension 0 of x "
+        "(repeatable)",
+        "NAME=SIZE",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class InferenceOptions(RankOptions):
     """Options of ranks that run models.
 
-    ``dims`` has the sizes of symbolic dimensions. The user of a plan names the libraries
-    ``custom_ops``, as a plan must not make a machine load code.
+    The user of a plan names the libraries ``custom_ops``, as a plan must not make a machine load
+    code.
     """
 
-    dims: Mapping[str, int] = option(
-        dict,
-        SIZES,
-        "size of a symbolic dimension; x:0 is unnamed dimension 0 of x (repeatable)",
-        "NAME=SIZE",
-    )
     custom_ops: Sequence[str | PathLike[str]] = option(
         (), LIBRARIES, "library of custom operators of the plans (repeatable)", "LIB.so"
     )
@@ -87,12 +94,12 @@ class RankArguments(TypedDict, total=False):
     share_gpus: bool
     cuda_graphs: bool
     stall_s: float | None
+    dims: Mapping[str, GivenSizes]
 
 
 class InferenceArguments(RankArguments, total=False):
     """`InferenceOptions` as keyword arguments."""
 
-    dims: Mapping[str, int]
     custom_ops: Sequence[str | PathLike[str]]
 
 

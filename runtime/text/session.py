@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
-from tensoropt.runtime.plan.plan import Plan, check_dims
+from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.pool.pool import GRACE_S, Pool, check_unchanged, start
 from tensoropt.runtime.support.closing import Closing
 from tensoropt.runtime.support.errors import UserError
@@ -92,8 +92,7 @@ class TextSession(Closing):
         if own.cuda_graphs:
             raise OptionError("{cuda_graphs}: not for texts, as their steps differ in size")
         self.plan = Plan.load(plan)
-        check_dims(own.dims, self.plan.inputs)
-        self._decoder = decoder_of(self.plan, own.dims)
+        self._decoder = decoder_of(self.plan, self.plan.settle(own.dims))
         check_steps(self._decoder)
         check_proposals(self._decoder, speculate)
         known = (size for size in (self._decoder.context, context) if size is not None)
@@ -106,7 +105,8 @@ class TextSession(Closing):
         }
         self._prefill: Plan | None = None
         if prefill is not None:
-            reader = decoder_of(Plan.load(prefill), own.dims)
+            other = Plan.load(prefill)  # its own sizes may differ from those of the plan
+            reader = decoder_of(other, other.settle_open(own.dims))
             check_reader(reader, self._decoder)
             self._prefill = reader.plan
             asked["prefill"] = str(reader.plan.folder.absolute())

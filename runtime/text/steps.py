@@ -202,7 +202,7 @@ def open_steps(rank: Rank, plan: Plan, other: Plan | None = None, *, packs: bool
 
     ``other`` is a plan with common weights. A collective; raises `UserError` on all ranks.
     """
-    dims = rank.job.dims
+    dims = plan.settle_open(rank.job.dims)
     decoder = decoder_of(plan, dims)
     asks = decoder.length != 1 and decoder.scores.layout.pieces(1) == 1
     packs = packs and asks and decoder.can_pack and can_count(rank.provider)

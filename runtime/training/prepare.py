@@ -43,6 +43,7 @@ def check_training(job: TrainJob) -> Plan:
             job.plan,
             Path(job.plan).parent / "initial.safetensors",
         )
+    plan.plan.settle(job.dims)
     check_staged(plan.plan, cuda_graphs=job.cuda_graphs)
     if job.model is not None:
         plan.plan.check_model(Path(job.model))

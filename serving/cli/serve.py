@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tensoropt.runtime.plan.dims import parse_dims
+from tensoropt.runtime.plan.dims import parse_ranges
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.flags import Parser, run_command
 from tensoropt.runtime.support.kinds import SECONDS, integer, number
@@ -148,14 +148,14 @@ def _export(arguments: argparse.Namespace, plans: Mapping[str, Path]) -> int:
     from tensoropt.serving.triton.repository import export
 
     session, options = _session_options(arguments), _options(arguments)
-    check_sizes(plans.values(), session.dims)
+    check_sizes([*map(Plan.load, plans.values())], session.dims)
     export(arguments.export_triton, plans, session, options)
     return 0
 
 
 def _session_options(arguments: argparse.Namespace) -> SessionOptions:
     """Return the options of all sessions; ranks may be silent for as long as a request may take."""
-    options = {**options_in(arguments, SessionOptions), "dims": parse_dims(arguments.dims)}
+    options = {**options_in(arguments, SessionOptions), "dims": parse_ranges(arguments.dims)}
     return SessionOptions(**{**options, "stall_s": arguments.stall_s or arguments.timeout})
 
 

@@ -99,7 +99,8 @@ def _model(
 ) -> _Model:
     plan = Plan.load(folder)
     own = restrict_dims(plan, session_options)
-    inputs, outputs = specs_of(plan.run_inputs, own.dims), specs_of(plan.run_outputs, own.dims)
+    dims = plan.settle(own.dims)
+    inputs, outputs = specs_of(plan.run_inputs, dims), specs_of(plan.run_outputs, dims)
     for spec in (*inputs, *outputs):
         if spec.dtype == "bfloat16":
             raise UserError(f"{folder}: '{spec.name}': Triton's Python backend has no bfloat16")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tracemalloc
 from pathlib import Path
 
@@ -16,16 +17,16 @@ from tensoropt.runtime.plan.dims import (
     bound,
     divisor_of,
     mean_of,
-    parse_dims,
     parse_ranges,
     sizes_text,
     terms,
 )
-from tensoropt.runtime.plan.plan import Tensor
+from tensoropt.runtime.plan.plan import Tensor, settle_dims
 from tensoropt.runtime.session import inputs as session_inputs
 from tensoropt.runtime.session.inputs import make_inputs
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.job import DRAWS, Job
+from tensoropt.runtime.support.rank_options import SessionOptions
 
 NAMES = st.sampled_from(["batch", "past", "sequence", "batch size", "z:0"])
 
@@ -62,13 +63,13 @@ def test_bound(name: str, sizes: dict[str, int], found: int | str) -> None:
 
 def test_what_the_flags_say() -> None:
     texts = ["batch=8", "x:0=0", "past + sequence=12", "a=b=3"]
-    assert parse_dims(texts) == {"batch": 8, "x:0": 0, "past + sequence": 12, "a=b": 3}
+    assert parse_ranges(texts) == {"batch": 8, "x:0": 0, "past + sequence": 12, "a=b": 3}
 
 
 @pytest.mark.parametrize("text", ["b=", "b=x", "b=1.5", "b=-1", "b=4294967296", "b=²"])
 def test_sizes_that_are_none(text: str) -> None:
     with pytest.raises(UserError, match=r"--dim b: expected a whole number from 0 to 2147483648"):
-        parse_dims([text])
+        parse_ranges([text])
 
 
 WHOLE = parse_layout(["R"], [2])
@@ -122,11 +123,47 @@ def test_a_part_of_a_large_input_takes_little_more_memory() -> None:
     assert part.nbytes < peak < 1.5 * part.nbytes
 
 
-def test_a_missing_term_is_asked_for() -> None:
-    with pytest.raises(
-        UserError, match=r"'past \+ sequence' has no size, expected dims sequence=N"
-    ):
-        make_inputs(Job((), dims={"batch": 2, "past": 12}), TENSORS)
+def test_a_missing_size_is_the_plans() -> None:
+    job = Job((), dims={"batch": 2, "past": 12})
+    inputs = make_inputs(job, TENSORS)
+    assert (inputs.shapes["mask"], inputs.assumed) == ((2, 13), {"sequence": 1})
+    inputs = make_inputs(job, TENSORS, {"sequence": range(2, 9, 2)})
+    assert (inputs.shapes["ids"], inputs.assumed) == ((2, 4), {"sequence": 4})
+
+
+ALLOWED = {"batch": range(8, 9), "past": range(16, 65, 16)}
+
+
+@pytest.mark.parametrize("past", ["16..64:16", range(16, 65, 16)])
+def test_sizes_of_the_plan_may_be_repeated(past: object) -> None:
+    dims = SessionOptions(dims={"batch": 8, "past": past, "sequence": 3}).dims  # type: ignore[dict-item]
+    assert settle_dims(dims, TENSORS, ALLOWED) == {"sequence": 3}
+    assert settle_dims({"past": 32}, TENSORS, ALLOWED) == {"past": 32}
+    pairs = SessionOptions(dims={"past": (1, 4096), "batch": (8, 8)}).dims
+    assert pairs == {"past": "1..4096", "batch": 8}
+
+
+@pytest.mark.parametrize(
+    ("dims", "message"),
+    [
+        ({"batch": 4}, "dims batch: expected 8 as the plan has it, got: 4"),
+        ({"batch": "1..8"}, "dims batch: expected 8 as the plan has it, got: 1..8"),
+        ({"past": "1..64"}, "dims past: expected from 16 to 64 in steps of 16 as the plan has it, "
+            "got: 1..64"),
+        ({"sequence": "1..8"}, "dims sequence: expected one size, as the plan leaves it open, "
+            "got: 1..8"),
+        ({"bach": 8}, "dims bach: no input has such a dimension, did you mean 'batch'?"),
+    ],
+)  # fmt: skip
+def test_sizes_other_than_the_plans_are_refused(dims: dict[str, int | str], message: str) -> None:
+    with pytest.raises(UserError, match=f"^{re.escape(message)}$"):
+        settle_dims(dims, TENSORS, ALLOWED)
+
+
+@pytest.mark.parametrize("size", [-1, "8", "many", (3, 1), (1, 2, 3), range(5, 0, -1), [1, 4], 1.5])
+def test_sizes_of_another_kind(size: object) -> None:
+    with pytest.raises(UserError, match="dims: expected a dictionary of sizes from 0 to"):
+        SessionOptions(dims={"past": size})  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize("length", [16, 15])
