@@ -91,13 +91,14 @@ def number(low: float, high: float | None = None, *, is_above: bool = False) -> 
 
     If it ``is_above``, without ``low``.
     """
-    first = f"a number {'above' if is_above else 'from'} {low:g}"
+    first, more = ("above", ", at most") if is_above else ("from", " to")
+    expected = f"a number {first} {low:g}" + ("" if high is None else f"{more} {high:g}")
 
     def is_valid(value: float) -> bool:
         is_from = value > low if is_above else value >= low
         return is_from and (high is None or value <= high)
 
-    return _real(first if high is None else f"{first} to {high:g}", is_valid)
+    return _real(expected, is_valid)
 
 
 def choice(*choices: str) -> Kind[str]:

@@ -161,7 +161,7 @@ class Sampler:
     def _sample(self, scores: Floats) -> int:
         likely = _shifted(scores)
         with np.errstate(over="ignore"):
-            likely *= min(1 / self._how.temperature, np.finfo(likely.dtype).max)
+            likely *= min(1 / self._how.temperature, float(np.finfo(likely.dtype).max))
         np.exp(likely, out=likely)
         if self._how.min_p:
             likely[likely < self._how.min_p] = 0.0

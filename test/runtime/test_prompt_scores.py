@@ -153,5 +153,7 @@ def test_a_scored_prompt_neither_waits_nor_copies() -> None:
 
 
 def test_numbers_of_likeliest_tokens() -> None:
-    with pytest.raises(UserError, match="prompt_logprobs: expected 0 to 20, got: 21"):
+    with pytest.raises(
+        UserError, match="prompt_logprobs: expected a whole number from 0 to 20, got: 21"
+    ):
         Sampling(prompt_logprobs=21)

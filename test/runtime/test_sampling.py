@@ -61,7 +61,7 @@ def test_sampling_draws_by_probability() -> None:
     [
         ("temperature", [-1.0, None, "1"], "a number from 0"),
         ("top_k", [0, 2.5, True], "a whole number from 1 to 9223372036854775807"),
-        ("top_p", [0.0, 1.5], "a number above 0 to 1"),
+        ("top_p", [0.0, 1.5], "a number above 0, at most 1"),
         ("min_p", [-0.1, 1.5], "a number from 0 to 1"),
         ("seed", [-1, 1.5, 1 << 64], "a whole number from 0 to 18446744073709551615"),
         ("presence_penalty", [3.0, -2.1], "a number from -2 to 2"),

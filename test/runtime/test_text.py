@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -297,3 +298,20 @@ def test_a_stop_is_found_however_the_text_comes(parts: list[str], stops: list[st
     places = [at for stop in stops if (at := whole.find(stop)) >= 0]
     assert until.found is bool(places)
     assert out == whole[: min(places)] if len(stops) == 1 and places else whole.startswith(out)
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (["--temperature", "nan"], "error: --temperature: expected a number from 0, got: 'nan'"),
+        (["--temperature", "-1"], "error: --temperature: expected a number from 0, got: '-1'"),
+        (["--top-p", "0"], "error: --top-p: expected a number above 0, at most 1, got: '0'"),
+        (["--top-p", "1.5"], "error: --top-p: expected a number above 0, at most 1, got: '1.5'"),
+        (["--top-p", "inf"], "error: --top-p: expected a number above 0, at most 1, got: 'inf'"),
+        (["--top-k", "0"], "error: --top-k: expected a whole number from 1, got: '0'"),
+    ],
+)
+def test_flags_of_sampling(flags: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with contextlib.suppress(SystemExit):
+        assert run_plan(["plan", "--generate", "a", *flags]) != 0
+    assert why in capsys.readouterr().err
