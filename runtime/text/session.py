@@ -213,6 +213,7 @@ class TextSession(Closing):
         them even if nobody reads the pieces.
 
         Raises `UserError` immediately for a prompt that is empty or exceeds the model's context.
+        The iterator raises it if a text fails, such as with scores that are not finite.
         """
         tokens = [self.tokens_of(prompt) for prompt in list_prompts(prompts)]
         if (grammar := how.get("grammar")) is not None:

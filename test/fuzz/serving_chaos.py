@@ -233,6 +233,30 @@ def many_prompts(target: Target) -> None:
         notes.append(f"status {target.ask(_TEXT, text_body(prompts, max_tokens=4))[0]}")
 
 
+_NUMBERS: tuple[dict[str, Any], ...] = (
+    {"repetition_penalty": 5e-324},
+    {"repetition_penalty": 1e-9, "temperature": 1},
+    {"temperature": 5e-324},
+    {"top_p": 5e-324, "temperature": 1},
+    {"seed": -(1 << 63), "temperature": 1},
+    {"seed": 1 << 64},
+    {"stop_token_ids": [1 << 63]},
+    {"stop_token_ids": [10**4000]},
+    {"logit_bias": {"999999999": 100}},
+    {"logit_bias": {"3": 100, "7": -100}, "presence_penalty": 2, "repetition_penalty": 0.01},
+    {"prompt": [1 << 63]},
+    {"max_tokens": 1 << 64},
+)
+
+
+def numbers_at_the_limits(target: Target) -> None:
+    """Ask for options that overflow, next to a text that goes on."""
+    with target.watched(f"{len(_NUMBERS)} requests with numbers at their limits") as notes:
+        bodies = [text_body(**{"prompt": [3, 7, 1], "max_tokens": 8, **one}) for one in _NUMBERS]
+        counts = Counter(target.ask(_TEXT, body)[0] for body in bodies)
+        notes.append(f"statuses {dict(sorted(counts.items()))}")
+
+
 def leave_a_text(target: Target) -> None:
     """Leave 60 prompts that are not streamed; the next text is answered at once."""
     body = text_body([[5] * 600] * 60, max_tokens=20)
@@ -266,6 +290,7 @@ def _hurt_a_rank(target: Target, number: signal.Signals, what: str) -> None:
 
 ATTACKS: tuple[Callable[[Target], None], ...] = (
     long_json, bombs, token_bomb, long_prompt, unfinished_bodies, many_prompts, leave_a_text,
+    numbers_at_the_limits,
     stop_a_rank, kill_a_rank,
 )  # fmt: skip
 

@@ -11,12 +11,16 @@ from serving_chaos import (
     long_json,
     long_prompt,
     many_prompts,
+    numbers_at_the_limits,
     unfinished_bodies,
 )
 
 
 def test_a_server_under_attack(tmp_path: Path) -> None:
-    attacks = long_json, bombs, long_prompt, unfinished_bodies, many_prompts, leave_a_text
+    attacks = (
+        *(long_json, bombs, long_prompt, unfinished_bodies, many_prompts, leave_a_text),
+        numbers_at_the_limits,
+    )
     report = attack(tmp_path, attacks, rounds=1, seed=0, mib=2, timeout_s=30.0)
     assert report.failures == []
     assert len(report.lines) == len(attacks) + 5, "one each, five bombs, and the end"

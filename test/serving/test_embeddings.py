@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -69,6 +70,7 @@ def plans(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("encoder")
     write_encoder(folder / "m.onnx")
     write_letters(folder / "tokenizer.json")
+    (folder / "config.json").write_text(json.dumps({"max_position_embeddings": 400}))
     for name, flags in {
         "free": ["--mesh", "2", "--dim", "batch=4"],
         "fixed": ["--mesh", "1", "--dim", "batch=2", "--dim", "sequence=12"],
@@ -127,9 +129,10 @@ def test_tokens_and_single_texts(client: openai.OpenAI) -> None:
         ({"input": [5, 1 << 63]}, r"input: expected tokens from 0 to \d+ - 1, got: 9223372036854"),
         (
             {"input": "a" * 600_000},
-            "input: expected at most 8192 tokens, got: more, in 600000 char",
+            "input: expected at most 400 tokens, got: more, in 600000 char",
         ),
-        ({"input": [[5] * 8193]}, "input: expected at most 8192 tokens, got: 8193"),
+        ({"input": [[5] * 401]}, "input: expected at most 400 tokens, got: 401"),
+        ({"input": "ab" * 201}, "input: expected at most 400 tokens, got: 402"),
     ],
 )
 def test_refused(client: openai.OpenAI, fields: Any, why: str) -> None:
