@@ -10,7 +10,7 @@ RUN apt-get update \
 COPY . /source
 # What a machine needs that only runs plans: no MLIR, no matplotlib.
 RUN python -m venv /opt/tensoropt \
-    && /opt/tensoropt/bin/pip install --no-cache-dir '/source[runtime-cuda,serve,text,grammar]'
+    && /opt/tensoropt/bin/pip install --no-cache-dir '/source[runtime-cuda,serve,text]'
 
 FROM python:3.13-slim
 COPY --from=build /opt/tensoropt /opt/tensoropt

@@ -10,7 +10,7 @@ from math import nan
 from typing import Any
 
 from tensoropt.runtime.support.errors import RankFailedError, UserError, one_line
-from tensoropt.runtime.text.chat import Chat, Tools
+from tensoropt.runtime.text.chat import Chat, Tools, Variables
 from tensoropt.runtime.text.isolation import TextFailedError
 from tensoropt.runtime.text.session import Piece, TextSession
 from tensoropt.serving.converting import convert, refusing
@@ -76,14 +76,21 @@ class TextModel:
         """Return the tokens of a prompt; raises `RefusedError`."""
         return await convert(self._session.tokens_of, prompt)
 
-    async def tokens_of_chat(self, messages: Chat, tools: Tools = ()) -> list[int]:
+    async def tokens_of_chat(
+        self, messages: Chat, tools: Tools = (), variables: Variables | None = None
+    ) -> list[int]:
         """Return the tokens of a chat; raises `RefusedError`."""
-        return await convert(self._session.tokens_of_chat, messages, tools)
+        return await convert(self._session.tokens_of_chat, messages, tools, variables)
 
     @property
     def chat_template(self) -> str | None:
         """The text of the model's chat template."""
         return self._session.chat_template
+
+    def has_template_variable(self, name: str) -> bool:
+        """Return True if the model's chat template names a variable."""
+        with refusing():
+            return self._session.has_template_variable(name)
 
     async def check_grammar(self, grammar: str | None) -> None:
         """Raise `RefusedError` unless texts can keep to a grammar."""

@@ -13,7 +13,7 @@ next to the time of one part of a prompt (`--step-tokens`).
 
 With `--crowd N ...` that many prompts of `--long` tokens arrive at once instead, and with
 `--grammars N ...` that many prompts with a JSON schema of their own, while a text runs. Prints the
-worst delay: the longest pause between two tokens of the running text; and the time to the first
+worst delay: the longest wait for a token of that text, and of those after it; and the time to the first
 token of a short prompt that arrives last, and of the others.
 
 With `--history N` chats have two turns instead: a prompt of N tokens, and the same with 32 more.
@@ -208,7 +208,7 @@ def schema_of(number: int, fields: int) -> dict[str, Any]:
 
 
 def crowd(port: int, arrivals: Sequence[Callable[[], Text]]) -> list[float]:
-    """Return the longest pause of a running text while others arrive.
+    """Return the longest wait for a token of texts in sequence, while others arrive.
 
     Also the times to the first token of a short prompt that arrives last, and of the others: their
     median and the longest.
@@ -229,18 +229,20 @@ def crowd(port: int, arrivals: Sequence[Callable[[], Text]]) -> list[float]:
 
 
 def _endless(port: int, ends: threading.Event) -> list[tuple[float, float]]:
-    """Return the pauses between two tokens of texts in sequence: the end and the length of each."""
+    """Return the waits for each token of texts in sequence: the end and the length of each."""
     found: list[tuple[float, float]] = []
     while not ends.is_set():
         begun_s = time.perf_counter()
         at_s = stream(port, prompt_of(8), 400).at_s
-        found += [(begun_s + after, after - before) for before, after in itertools.pairwise(at_s)]
+        found += [
+            (begun_s + after, after - before) for before, after in itertools.pairwise([0.0, *at_s])
+        ]
     return found
 
 
 def delay(name: str, ranks: int, ports: dict[str, int], arguments: argparse.Namespace) -> None:
     """Print the worst delays by crowds, on all servers, which take turns."""
-    head = ["model", "ranks", "server", "arrivals", "worst pause", "late first", "first p50"]
+    head = ["model", "ranks", "server", "arrivals", "worst wait", "late first", "first p50"]
     rows, numbers = [[*head, "first max"]], itertools.count(1)
     kinds = [("prompts", count) for count in arguments.crowd]
     kinds += [("grammars", count) for count in arguments.grammars]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,16 +15,20 @@ from tensoropt.runtime.support.messages import Message
 from tensoropt.runtime.text.confined import Confined
 from tensoropt.runtime.text.rendering import LONGEST, RENDER_S
 
-__all__ = ["Chat", "ChatTemplate", "Tools", "find_template"]
+__all__ = ["Chat", "ChatTemplate", "Tools", "Variables", "find_template"]
 
 _TEMPLATE, _CONFIG = "chat_template.jinja", "tokenizer_config.json"
 _TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
+_FIXED = {"messages", "tools", "add_generation_prompt", *_TOKENS}
 
 Chat = Sequence[Mapping[str, Any]]
 """Messages, each with a ``role`` and its ``content``."""
 
 Tools = Sequence[Mapping[str, Any]]
 """Tools in the form of OpenAI's API, which templates take."""
+
+Variables = Mapping[str, Any]
+"""Further variables of a template, such as ``enable_thinking``."""
 
 
 def find_template(plan: Plan) -> ChatTemplate | None:
@@ -72,18 +77,30 @@ class ChatTemplate:
         module = "tensoropt.runtime.text.rendering"
         self._renderer = Confined(module, "chat template", RENDER_S, {"template": source})
 
-    def text_of(self, messages: Chat, tools: Tools = ()) -> str:
+    def has(self, name: str) -> bool:
+        """Return True if the template names a variable."""
+        return name.isidentifier() and re.search(rf"\b{name}\b", self.source) is not None
+
+    def text_of(self, messages: Chat, tools: Tools = (), variables: Variables | None = None) -> str:
         """Return a chat as the model's input text, up to the beginning of the answer.
 
-        Raises `UserError` if the template refuses the chat, or exceeds its time or memory limit.
+        Raises `UserError` if the template refuses the chat, lacks one of the ``variables``, or
+        exceeds its time or memory limit.
         """
+        more = dict(variables or {})
+        for name in more:
+            if name in _FIXED or not self.has(name):
+                raise UserError(
+                    "chat_template_kwargs: expected further variables of the model's chat "
+                    f"template, got: '{name:.40}'"
+                )
         texts = (value for m in messages for value in m.values() if isinstance(value, str))
-        size = sum(map(len, texts)) + len(json.dumps(tools))
+        size = sum(map(len, texts)) + len(json.dumps([*tools, more]))
         if size > LONGEST:  # the rendered text would be longer
             raise UserError(f"messages: expected at most {LONGEST} characters, got: {size}")
         given = {"messages": [*messages], **({"tools": [*tools]} if tools else {})}
-        variables: Message = {**self._tokens, **given, "add_generation_prompt": True}
-        answer = self._renderer.ask(variables)
+        asked: Message = {**more, **self._tokens, **given, "add_generation_prompt": True}
+        answer = self._renderer.ask(asked)
         if "error" in answer:
             raise UserError(f"chat template: {one_line(answer['error'])}")
         return str(answer["text"])

@@ -52,6 +52,7 @@ Deliver = Callable[[Piece | BaseException | None], None]
 class Writer:
     """Creates the pieces of the continuation of prompt ``number``, at most ``limit`` tokens.
 
+    Stop texts count in the text after the first ``least`` tokens.
     ``tokens`` is the number of tokens of the prompt and its continuation. ``prompt`` and ``copied``
     are passed on with the first piece.
     """
@@ -62,6 +63,7 @@ class Writer:
     until: StopTexts
     end: Sequence[int]
     tokens: int = 0
+    least: int = 0
     prompt: list[Likely] = field(default_factory=list)
     copied: int = 0
 
@@ -70,7 +72,9 @@ class Writer:
         self.limit -= 1
         self.tokens += 1
         ends = token in self.end
-        text = self.until.add(self._text(token, ends=ends))
+        text, self.least = self._text(token, ends=ends), self.least - 1
+        if self.least < 0:
+            text = self.until.add(text)
         finish = "stop" if ends or self.until.found else "length" if not self.limit else None
         if finish is not None and not self.until.found:
             text += self.until.rest()

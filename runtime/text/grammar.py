@@ -47,7 +47,7 @@ def check_installation() -> None:
     """Raise `UserError` without the library."""
     if importlib.util.find_spec("llguidance") is None:
         raise UserError(
-            "grammar: needs the package llguidance, expected pip install tensoropt[grammar]"
+            "grammar: needs the package llguidance, expected pip install tensoropt[text]"
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.kinds import SWITCH, Kind, integer
 from tensoropt.runtime.support.options import Options, option
 
@@ -61,7 +62,17 @@ class Ending(Options):
     """The end of a continuation, see `TextSession.stream`."""
 
     max_tokens: int = option(MAX_TOKENS, integer(1, 2**63 - 1))
+    min_tokens: int = option(0, integer(0, 2**63 - 1))
     stop: Sequence[str] = option((), Kind("texts", _take_texts))
     stop_tokens: Sequence[int] = option((), _TOKENS)
     ignores_end: bool = option(False, SWITCH)
     grammar: str | None = option(None, Kind("a text", _take_text))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.min_tokens > self.max_tokens:
+            raise UserError(f"min-tokens: expected 0 to {self.max_tokens}, got: {self.min_tokens}")
+        if self.min_tokens and self.grammar is not None:
+            raise UserError("min-tokens: not with a grammar, which ends the text")
+        if self.ignores_end and self.grammar is not None:
+            raise UserError("grammar: not with ignores_end, as an end token follows the text")

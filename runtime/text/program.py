@@ -27,6 +27,7 @@ from tensoropt.runtime.text.feeding import (
 )
 from tensoropt.runtime.text.grammar import Grammars
 from tensoropt.runtime.text.isolation import TextFailedError, isolated
+from tensoropt.runtime.text.restricting import AtLeast
 from tensoropt.runtime.text.rows import Rows
 from tensoropt.runtime.text.sampling import Likely, Sampler, Sampling
 from tensoropt.runtime.text.scheduling import LEAST_PREFIX, Choice, Schedule, Text
@@ -56,7 +57,8 @@ class Texts:
 
     A request has the texts to ``drop``, by their keys, and the texts to ``add``: each has a
     ``key``, the number of its ``request``, the tokens of its ``prompt``, the most tokens of prompt
-    and continuation (``room``), the tokens that ``end`` it, its ``number`` in the request,
+    and continuation (``room``), the tokens that ``end`` it, but none of its
+    ``least`` first ones, its ``number`` in the request,
     ``sampling``, the fields of a `Sampling`, and its ``grammar``, or None.
 
     Ranks take steps until all texts have ended, or the caller sets the only element of the array
@@ -187,7 +189,8 @@ class Texts:
     def _new_text(self, new: Message) -> Text:
         prompt, source = new["prompt"], new["grammar"]
         grammar = None if source is None else self._compiler.add(new["key"], source)
-        sampler = Sampler(Sampling(**new["sampling"]), new["number"], prompt, grammar)
+        least = AtLeast(new["least"], new["end"]) if new["least"] else None
+        sampler = Sampler(Sampling(**new["sampling"]), new["number"], prompt, grammar or least)
         return Text(
             new["key"],
             new["request"],

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tensoropt.runtime.support.errors import UserError
-from tensoropt.runtime.text.chat import Chat, ChatTemplate, Tools, find_template
+from tensoropt.runtime.text.chat import Chat, ChatTemplate, Tools, Variables, find_template
 from tensoropt.runtime.text.decoder import Decoder
 from tensoropt.runtime.text.limits import MAX_TOKENS, MOST_TOKENS
 from tensoropt.runtime.text.tokens import Vocabulary
@@ -58,7 +58,9 @@ class Prompts:
             self._template = find_template(self._plan)
         return self._template
 
-    def tokens_of_chat(self, messages: Chat, tools: Tools = ()) -> list[int]:
+    def tokens_of_chat(
+        self, messages: Chat, tools: Tools = (), variables: Variables | None = None
+    ) -> list[int]:
         """Return the tokens of a chat; raises `UserError` if it cannot be continued."""
         template = self.template
         if template is None:
@@ -70,7 +72,7 @@ class Prompts:
             raise UserError(
                 f"{self._plan.folder}: has no tokenizer.json, expected --tokenizer FILE"
             )
-        text = template.text_of(messages, tools)
+        text = template.text_of(messages, tools, variables)
         self._check_beginning(self.vocabulary, text)
         tokens = self.vocabulary.tokens(text, is_begun=True)
         self._check(tokens)

@@ -14,7 +14,7 @@ from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.messages import Message
 from tensoropt.runtime.support.options import OptionError, option_names, shows_options
 from tensoropt.runtime.support.rank_options import SessionArguments, SessionOptions
-from tensoropt.runtime.text.chat import Chat, Tools
+from tensoropt.runtime.text.chat import Chat, Tools, Variables
 from tensoropt.runtime.text.decoder import check_proposals, check_reader, check_steps, decoder_of
 from tensoropt.runtime.text.engine import Deliver, Engine, Piece, Request, Stream, Writer
 from tensoropt.runtime.text.grammar_checking import GrammarChecker
@@ -31,6 +31,7 @@ class How(SamplingArguments, total=False):
     """Options of a continuation, see `TextSession.stream`."""
 
     max_tokens: int
+    min_tokens: int
     stop: Sequence[str]
     stop_tokens: Sequence[int]
     ignores_end: bool
@@ -207,7 +208,8 @@ class TextSession(Closing):
 
         The fields of `Sampling` are options: tokens are sampled unless ``temperature`` is 0. A text
         ends before any text of ``stop``, after any of ``stop_tokens`` or of the model's end tokens,
-        unless ``ignores_end``, or after ``max_tokens`` tokens. Tokens keep to a ``grammar`` in the
+        unless ``ignores_end``, or after ``max_tokens`` tokens. Of the first ``min_tokens`` tokens
+        none ends it, and stops count in the text after them. Tokens keep to a ``grammar`` in the
         language of llguidance, such as ``start: %json {"type": "object"}``, which ends the text.
         Close the iterator, in any thread, to drop the texts after the current step; ranks continue
         them even if nobody reads the pieces.
@@ -253,9 +255,19 @@ class TextSession(Closing):
         template = self._prompts.template
         return None if template is None else template.source
 
-    def tokens_of_chat(self, messages: Chat, tools: Tools = ()) -> list[int]:
-        """Return the tokens of a chat; raises `UserError` if it cannot be continued."""
-        return self._prompts.tokens_of_chat(messages, tools)
+    def has_template_variable(self, name: str) -> bool:
+        """Return True if the model's chat template names a variable. Raises `UserError`."""
+        template = self._prompts.template
+        return template is not None and template.has(name)
+
+    def tokens_of_chat(
+        self, messages: Chat, tools: Tools = (), variables: Variables | None = None
+    ) -> list[int]:
+        """Return the tokens of a chat; raises `UserError` if it cannot be continued.
+
+        ``variables`` are further ones of the chat template, such as ``enable_thinking``.
+        """
+        return self._prompts.tokens_of_chat(messages, tools, variables)
 
     def tokens_of(self, prompt: Prompt) -> list[int]:
         """Return the tokens of a prompt; raises `UserError` if it cannot be continued."""
@@ -299,13 +311,12 @@ class TextSession(Closing):
         self, prompts: Sequence[Sequence[int]], **how: Unpack[How]
     ) -> list[tuple[Message, Writer]]:
         """Return the texts of a request, for the engine. Raises `UserError`."""
-        given: dict[str, Any] = {**how}
-        ending = Ending(**{name: given.pop(name) for name in option_names(Ending) if name in given})
-        chosen = Sampling(**given)
+        options: dict[str, Any] = {**how}
+        names = [name for name in option_names(Ending) if name in options]
+        ending = Ending(**{name: options.pop(name) for name in names})
+        chosen = Sampling(**options)
         if ending.stop and self._vocabulary is None:
             raise UserError("stop: expected a tokenizer to find stop texts")
-        if ending.grammar is not None and ending.ignores_end:
-            raise UserError("grammar: not with ignores_end, as an end token follows the text")
         if chosen.prompt_logprobs is not None and not self._decoder.scores_all:
             raise UserError(
                 "prompt_logprobs: the model scores the last token of a step alone, expected scores "
@@ -321,10 +332,13 @@ class TextSession(Closing):
                 "prompt": prompt,
                 "room": len(prompt) + limit,
                 "end": end,
+                "least": ending.min_tokens,
                 "number": number,
                 "sampling": asdict(chosen),
                 "grammar": ending.grammar,
             }
-            writer = Writer(number, limit, stream, StopTexts(ending.stop), end, tokens=len(prompt))
+            until, size = StopTexts(ending.stop), len(prompt)
+            least = ending.min_tokens
+            writer = Writer(number, limit, stream, until, end, tokens=size, least=least)
             texts.append((message, writer))
         return texts

@@ -56,10 +56,11 @@ class Answer(ABC):
         count: int = 1,
         best_of: int | None = None,
         has_usage: bool = False,
+        has_running_usage: bool = False,
     ) -> None:
         self._model, self._prompts, self._options = model, prompts, options
         self._count, self._tries = count, best_of or count
-        self._has_usage = has_usage
+        self._has_usage, self._has_running_usage = has_usage, has_running_usage
         self._facts = {"created": int(time.time()), "model": model.name}
         self._id = f"{self.prefix}-{uuid.uuid4().hex}"
 
@@ -131,7 +132,8 @@ class Answer(ABC):
                     copied[piece.number] += piece.copied
                     form = choices[piece.number].part
                     part = await asyncio.to_thread(form, piece) if piece.prompt else form(piece)
-                    yield self._event([{"index": piece.number, **part}])
+                    usage = self._usage(count, copied) if self._has_running_usage else None
+                    yield self._event([{"index": piece.number, **part}], usage)
         except RefusedError as error:
             note(error)
             yield _line(error_body(error))

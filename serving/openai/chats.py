@@ -35,6 +35,9 @@ _MOST_MESSAGES = 8192
 """Limit on the messages of a chat: each takes time on the event loop."""
 
 _MOST_TOOLS = 128
+_MOST_VARIABLES = 64
+
+ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 class AskedChat(Asked):
@@ -57,12 +60,19 @@ class AskedChat(Asked):
     function_call: Literal["none", "auto"] = "none"
     store: Literal[False] = False
     metadata: dict[str, str] | None = None
-    reasoning_effort: Literal["none"] = "none"
+    reasoning_effort: ReasoningEffort | None = None
+    chat_template_kwargs: dict[str, Any] = Field({}, max_length=_MOST_VARIABLES)
     verbosity: Literal["medium"] = "medium"
     service_tier: Literal["auto", "default"] = "auto"
     safety_identifier: str = ""
     prompt_cache_key: str = ""
     prompt_cache_retention: str = ""
+    # Clients of vLLM send its defaults, which change nothing here.
+    echo: Literal[False] = False
+    add_generation_prompt: Literal[True] = True
+    continue_final_message: Literal[False] = False
+    add_special_tokens: Literal[False] = False
+    include_reasoning: Literal[True] = True
 
     @model_validator(mode="after")
     def has_logprobs(self) -> Self:
@@ -81,7 +91,28 @@ class AskedChat(Asked):
             raise ValueError("tool_choice: expected a function of tools")
         if self.callable_tools() and self.grammar is not None:
             raise ValueError("tools: not with a format of the answer")
+        if self.callable_tools() and self.min_tokens:
+            raise ValueError("min_tokens: not with tools, as calls end an answer")
         return self
+
+    def template_variables(self, model: TextModel) -> dict[str, Any]:
+        """Return further variables of the model's chat template; raises `RefusedError`.
+
+        An effort of "none" ends the thinking of models that can be told to.
+        """
+        effort, variables = self.reasoning_effort, self.chat_template_kwargs
+        if effort is None:
+            return variables
+        if model.has_template_variable("reasoning_effort"):
+            return {"reasoning_effort": effort, **variables}
+        if effort == "none":
+            can = model.has_template_variable("enable_thinking")
+            return {**({"enable_thinking": False} if can else {}), **variables}
+        raise RefusedError(
+            Reason.INVALID,
+            f"reasoning_effort: expected none, as the model's chat template has no such variable, "
+            f"got: {effort}",
+        )
 
     def callable_tools(self) -> list[Tool]:
         """Return the tools that the answer may call."""
@@ -150,11 +181,19 @@ class ChatAnswer(Answer):
         calls: tuple[str, CallForm] | None = None,
     ) -> None:
         limit = asked.max_completion_tokens or asked.max_tokens or model.room(tokens)
+        asked.check_limits(limit)
         options = asked.options(limit)
         self._form = None
         if calls is not None:
             options["grammar"], self._form = calls
-        super().__init__(model, [tokens], options, count=asked.n, has_usage=asked.has_usage)
+        super().__init__(
+            model,
+            [tokens],
+            options,
+            count=asked.n,
+            has_usage=asked.has_usage,
+            has_running_usage=asked.has_running_usage,
+        )
         self._spell = model.spell_token if asked.logprobs else None
 
     def choice(self, prompt: int) -> ChatChoice:
@@ -190,7 +229,8 @@ def chat_routes(models: Mapping[str, TextModel], bodies: Bodies, timeout_s: floa
             messages = [message.plain() for message in asked.messages]
             tools = [] if asked.tool_choice == "none" else asked.tools
             plain = [tool.model_dump(exclude={"function": {"strict"}}) for tool in tools]
-            tokens = await model.tokens_of_chat(messages, plain)
+            variables = asked.template_variables(model)
+            tokens = await model.tokens_of_chat(messages, plain, variables)
             calls = _calls(model, asked)
             await model.check_grammar(asked.grammar if calls is None else calls[0])
         return await ChatAnswer(model, tokens, asked, calls).response(is_streamed=asked.stream)

@@ -127,13 +127,16 @@ class Completion(Answer):
         asked: AskedCompletion,
         echoes: Sequence[Echo],
     ) -> None:
+        limit = max(1, asked.max_tokens)
+        asked.check_limits(limit)
         super().__init__(
             model,
             prompts,
-            asked.options(max(1, asked.max_tokens)),
+            asked.options(limit),
             count=asked.n,
             best_of=asked.best_of,
             has_usage=asked.has_usage,
+            has_running_usage=asked.has_running_usage,
         )
         self._text_of = model.text_of_token if asked.logprobs is not None else None
         # Ranks choose a token after each prompt; an echo alone leaves it out.

@@ -52,7 +52,8 @@ class Call(Given):
 class Message(Given):
     """A message of a chat; the model's template defines the roles.
 
-    An assistant's message may be sent back with its other fields, if they are empty.
+    An assistant's message may be sent back with its other fields, if they are empty. Templates
+    for vLLM read its reasoning by either of two names, or leave it out.
     """
 
     role: str
@@ -60,6 +61,8 @@ class Message(Given):
     name: str | None = None
     tool_calls: list[Call] = Field([], max_length=_MOST_CALLS)
     tool_call_id: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
     annotations: list[Any] = Field([], max_length=0)
 
     @model_validator(mode="after")
@@ -74,5 +77,8 @@ class Message(Given):
         found: dict[str, Any] = {"role": self.role, "content": str(self.content)}
         if self.tool_calls:
             found["tool_calls"] = [call.plain() for call in self.tool_calls]
+        reasoning = self.reasoning_content if self.reasoning is None else self.reasoning
+        names = "reasoning_content", "reasoning"
         more = {"name": self.name, "tool_call_id": self.tool_call_id}
+        more |= dict.fromkeys(names, reasoning)
         return {**found, **{name: value for name, value in more.items() if value is not None}}

@@ -85,6 +85,23 @@ def test_what_they_may_not_do(source: str, why: str) -> None:
     template.close()
 
 
+def test_further_variables() -> None:
+    source = "{% if thinks %}so: {% endif %}{{ messages[0].role }}{{ bos_token }}"
+    template = ChatTemplate(source, {})
+    try:
+        assert template.text_of(TALK, variables={"thinks": True}) == "so: system"
+        assert template.text_of(TALK, variables={"thinks": False}) == "system"
+        names = "thinks", "think", "bos_token"
+        assert [template.has(name) for name in names] == [True, False, True]
+        for name in ("think", "messages", "bos_token", "add_generation_prompt", "a.b", ""):
+            with pytest.raises(UserError, match=r"^chat_template_kwargs: expected further vari"):
+                template.text_of(TALK, variables={name: 1})
+        with pytest.raises(UserError, match="messages: expected at most 4194304 characters, got"):
+            template.text_of(TALK, variables={"thinks": "a" * (1 << 22)})
+    finally:
+        template.close()
+
+
 def test_they_leave_nothing_open() -> None:
     before = open_files()
     template = ChatTemplate("x", {})

@@ -18,7 +18,7 @@ from tensoropt.runtime.text import grammar
 from tensoropt.runtime.text.grammar import json_rule
 from tensoropt.runtime.text.session import TextSession
 
-pytest.importorskip("llguidance", reason="pip install tensoropt[grammar]")
+pytest.importorskip("llguidance", reason="pip install tensoropt[text]")
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +170,7 @@ def test_a_grammar_that_cannot_end(session: TextSession) -> None:
 
 def test_without_the_library(session: TextSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grammar.importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(UserError, match=r"expected pip install tensoropt\[grammar\]"):
+    with pytest.raises(UserError, match=r"expected pip install tensoropt\[text\]"):
         session.check_grammar("start: /a/")
 
 

@@ -131,7 +131,7 @@ class Caller:
         self.limits.append(most)
         self.found.append([])
         room = len(prompt) + most
-        how = {"number": 0, "sampling": {}, "grammar": None, "end": []}
+        how = {"number": 0, "sampling": {}, "grammar": None, "end": [], "least": 0}
         return {"key": key, "request": key, "prompt": [*prompt], "room": room, **how}
 
     def _hear(self, message: dict[str, Any]) -> None:

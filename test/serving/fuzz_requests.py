@@ -52,6 +52,7 @@ _CHAT: dict[str, Any] = {
             "role": "assistant",
             "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": "{}"}}],
         },
+        {"role": "assistant", "content": "", "reasoning_content": "a"},
         {"role": "user", "tool_call_id": "1", "content": [{"type": "text", "text": "a"}]},
     ],
     "temperature": 0.5,
@@ -71,6 +72,8 @@ _CHAT: dict[str, Any] = {
     "stop": ["x"],
     "seed": 1,
     "max_tokens": 3,
+    "reasoning_effort": "none",
+    "chat_template_kwargs": {},
 }
 _TEXT: dict[str, Any] = {
     "model": "m",
@@ -82,6 +85,7 @@ _TEXT: dict[str, Any] = {
     "top_p": 0.9,
     "min_p": 0.1,
     "stop_token_ids": [3],
+    "skip_special_tokens": True,
     "response_format": {
         "type": "json_schema",
         "json_schema": {"name": "a", "schema": {"type": "object", "properties": {"b": {}}}},

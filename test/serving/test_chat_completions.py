@@ -17,6 +17,7 @@ from test_completions import Counting
 from tensoropt.runtime.support.errors import RankFailedError
 from tensoropt.serving.http.body import Bodies
 from tensoropt.serving.metrics import Metrics
+from tensoropt.serving.openai.messages import Message
 from tensoropt.serving.openai.routes import openai_routes
 from tensoropt.serving.options import TextLimits
 from tensoropt.serving.service import Service
@@ -28,6 +29,8 @@ TOOLS: Any = [{"type": "function", "function": {"name": "f", "description": "add
 NONE: Any = {"type": "function", "function": {"name": "g"}}
 JSON: Any = {"type": "json_object"}
 WRONG: Any = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "wrong"}}}
+
+CHAT: Any = {"model": "m", "messages": TALK}
 
 Ask = Callable[[openai.AsyncOpenAI], Awaitable[Any]]
 
@@ -121,6 +124,16 @@ def test_a_stream() -> None:
         ({"messages": [{**TALK[1], "refusal": "no"}]}, 400, "refusal: Extra inputs are not"),
         ({"extra_body": {"other": 1}}, 400, "other: Extra inputs are not permitted"),
         ({"max_tokens": 0}, 400, "max_tokens"),
+        ({"extra_body": {"min_tokens": 6}}, 400, "min_tokens: expected at most max_tokens, 5, got"),
+        ({"extra_body": {"add_generation_prompt": False}}, 400, "add_generation_prompt: Input"),
+        ({"extra_body": {"continue_final_message": True}}, 400, "continue_final_message: Input"),
+        ({"extra_body": {"chat_template": "a"}}, 400, "chat_template: Extra inputs are not"),
+        ({"reasoning_effort": "huge"}, 400, "reasoning_effort: Input should be 'none', 'minimal'"),
+        (
+            {"tools": TOOLS, "tool_choice": "required", "extra_body": {"min_tokens": 1}},
+            400,
+            "min_tokens: not with tools",
+        ),
     ],
 )
 def test_refused(fields: dict[str, Any], status: int, why: str) -> None:
@@ -165,6 +178,37 @@ def test_values_that_do_nothing(name: str) -> None:
     more = {"model": "m", "messages": TALK, name: NOTHING[name]}
     found = asked(lambda client: client.chat.completions.create(**more))
     assert found.choices[0].message.content == " 3 4 5 6 7"
+
+
+def test_variables_of_the_chat_template() -> None:
+    session = Counting()
+    session.template_variables = {"enable_thinking"}
+    asks: list[dict[str, Any]] = [
+        {},
+        {"chat_template_kwargs": {"enable_thinking": True}},
+        {"reasoning_effort": "none"},
+        {"reasoning_effort": "none", "chat_template_kwargs": {"enable_thinking": True}},
+    ]
+    for ask in asks:
+        asked(lambda c, a=ask: c.chat.completions.create(**CHAT, extra_body=a), session)
+    values = [{}, {"enable_thinking": True}, {"enable_thinking": False}, {"enable_thinking": True}]
+    assert session.variables == values
+    with pytest.raises(openai.BadRequestError, match="reasoning_effort: expected none, as"):
+        asked(lambda c: c.chat.completions.create(**CHAT, reasoning_effort="low"), session)
+    session.template_variables = {"reasoning_effort"}
+    for effort in ("none", "low", "xhigh"):
+        asked(lambda c, e=effort: c.chat.completions.create(**CHAT, reasoning_effort=e), session)
+        assert session.variables[-1] == {"reasoning_effort": effort}
+
+
+def test_reasoning_of_earlier_answers() -> None:
+    """It goes to the template by both names, which vLLM uses."""
+    for name in ("reasoning_content", "reasoning"):
+        message = Message.model_validate({"role": "assistant", "content": "a", name: "so"})
+        plain = {"role": "assistant", "content": "a", "reasoning_content": "so", "reasoning": "so"}
+        assert message.plain() == plain
+    talk: Any = [TALK[1], {"role": "assistant", "content": "a", "reasoning_content": None}, TALK[1]]
+    asked(lambda client: client.chat.completions.create(model="m", messages=talk))
 
 
 def test_every_field_may_be_null() -> None:

@@ -37,6 +37,8 @@ class Counting:
         self.copied: list[int] = []  # tokens of each prompt of a request
         self.asked: list[dict[str, Any]] = []
         self.chat_template = "{{ messages }}"
+        self.template_variables: set[str] = set()
+        self.variables: list[dict[str, Any]] = []
         self.grammars: list[str] = []
         self.closed = threading.Event()
 
@@ -46,11 +48,18 @@ class Counting:
         return list(map(ord, prompt)) if isinstance(prompt, str) else list(prompt)
 
     def tokens_of_chat(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        variables: Mapping[str, Any] | None = None,
     ) -> list[int]:
+        self.variables.append(dict(variables or {}))
         if messages[-1]["role"] != "user":
             raise UserError("chat template: expected a user")
         return self.tokens_of("".join(message["content"] for message in messages))
+
+    def has_template_variable(self, name: str) -> bool:
+        return name in self.template_variables
 
     def check_grammar(self, grammar: str) -> None:
         self.grammars.append(grammar)
@@ -211,6 +220,36 @@ def test_a_stream_with_usage(client: TestClient) -> None:
     assert (last["choices"], last["usage"]) == ([], usage(3, 6))
 
 
+def test_a_stream_with_usage_in_each_part(client: TestClient) -> None:
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    answer = asked(client, stream=True, stream_options=options)
+    lines = [line.removeprefix("data: ") for line in answer.text.split("\n\n") if line]
+    found = [json.loads(line)["usage"] for line in lines[:-1]]
+    assert found == [usage(3, 1), usage(3, 2), usage(3, 3), usage(3, 3)]
+
+
+def test_defaults_of_clients_of_vllm(client: TestClient, session: Counting) -> None:
+    defaults = {
+        "use_beam_search": False,
+        "length_penalty": 1.0,
+        "include_stop_str_in_output": False,
+        "skip_special_tokens": True,
+        "spaces_between_special_tokens": True,
+        "allowed_token_ids": None,
+        "bad_words": [],
+        "priority": 0,
+        "prompt_logprobs": None,
+        "truncate_prompt_tokens": None,
+        "return_token_ids": None,
+        "return_tokens_as_token_ids": False,
+        "min_tokens": 0,
+    }
+    assert asked(client, **defaults).json()["choices"][0]["text"] == " 3 4 5"
+    assert session.asked[0]["min_tokens"] == 0
+    asked(client, min_tokens=2)
+    assert session.asked[1]["min_tokens"] == 2
+
+
 @pytest.mark.parametrize(
     ("how", "copied", "expected"),
     [
@@ -272,6 +311,21 @@ def test_seeds_differ_unless_they_are_given(client: TestClient, session: Countin
         ({"stop": ["a"] * 65}, 400, "stop"),
         ({"temperature": -1}, 400, "temperature"),
         ({"max_tokens": "5"}, 400, "max_tokens"),
+        ({"min_tokens": 4}, 400, "min_tokens: expected at most max_tokens, 3, got: 4"),
+        (
+            {"min_tokens": 1, "response_format": {"type": "json_object"}},
+            400,
+            "min_tokens: not with a format of the text",
+        ),
+        (
+            {"stream": True, "stream_options": {"continuous_usage_stats": True}},
+            400,
+            "continuous_usage_stats: expected include_usage to be true",
+        ),
+        ({"skip_special_tokens": False}, 400, "skip_special_tokens: Input should be True"),
+        ({"use_beam_search": True}, 400, "use_beam_search: Input should be False"),
+        ({"bad_words": ["a"]}, 400, "bad_words"),
+        ({"length_penalty": 1.5}, 400, "length_penalty"),
         ({"other": 1}, 400, "other: Extra inputs are not permitted"),
         ({"prompt": "a" * (1 << 17)}, 413, "expected at most 65536 bytes"),
     ],

@@ -43,7 +43,7 @@ def client(server: Server) -> Iterator[openai.OpenAI]:
 
 @pytest.fixture
 def grammars() -> None:
-    pytest.importorskip("llguidance", reason="pip install tensoropt[grammar]")
+    pytest.importorskip("llguidance", reason="pip install tensoropt[text]")
 
 
 def complete(client: openai.OpenAI, **how: Any) -> Any:
@@ -210,6 +210,8 @@ def test_ends(client: openai.OpenAI) -> None:
     assert choice.finish_reason == "stop"
     end = {str(len(LETTERS)): 100}
     assert complete(client, logit_bias=end).choices[0].text == ""
+    (choice,) = complete(client, logit_bias=end, extra_body={"min_tokens": 4}).choices
+    assert (len(choice.text), choice.finish_reason) == (4, "stop")
     (choice,) = complete(client, logit_bias=end, extra_body={"ignore_eos": True}).choices
     assert choice.finish_reason == "length"
 

@@ -95,7 +95,7 @@ def test_calls_are_found_however_the_text_comes(
 def test_grammars(
     tmp_path: Path, form: CallForm, how: dict[str, bool], texts: list[str], refused: list[str]
 ) -> None:
-    pytest.importorskip("llguidance", reason="pip install tensoropt[grammar]")
+    pytest.importorskip("llguidance", reason="pip install tensoropt[text]")
     from tensoropt.runtime.text.grammar import Grammars
 
     write_letters(tmp_path / "tokenizer.json")
