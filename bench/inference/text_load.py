@@ -12,9 +12,9 @@ Then a long prompt arrives while texts run: prints the longest pause between two
 next to the time of one part of a prompt (`--step-tokens`).
 
 With `--crowd N ...` that many prompts of `--long` tokens arrive at once instead, and with
-`--grammars N ...` that many prompts with a JSON schema of their own, while a text runs. Prints the
-worst delay: the longest wait for a token of that text, and of those after it; and the time to the first
-token of a short prompt that arrives last, and of the others.
+`--grammars N ...` that many prompts with a JSON schema of their own, while texts run in sequence.
+Prints the worst delay, which is their longest wait for a token, and the time to the first token of
+a short prompt that arrives last, and of the others.
 
 With `--history N` chats have two turns instead: a prompt of N tokens, and the same with 32 more.
 Prints the times to the first token of each turn, with the number of `--clients`.
@@ -233,10 +233,8 @@ def _endless(port: int, ends: threading.Event) -> list[tuple[float, float]]:
     found: list[tuple[float, float]] = []
     while not ends.is_set():
         begun_s = time.perf_counter()
-        at_s = stream(port, prompt_of(8), 400).at_s
-        found += [
-            (begun_s + after, after - before) for before, after in itertools.pairwise([0.0, *at_s])
-        ]
+        at_s = [0.0, *stream(port, prompt_of(8), 400).at_s]
+        found += [(begun_s + to_s, to_s - from_s) for from_s, to_s in itertools.pairwise(at_s)]
     return found
 
 

@@ -37,7 +37,11 @@ _SPACES = r"(\n[ \t]{0,64}| ?)"
 A weak model would otherwise write spaces up to its limit.
 """
 
-_EXCERPT = "\n"  # begins the part of the grammar that the library adds to an error
+# In errors of the library: a bound that is no 64-bit integer, a grammar without a first token, and
+# patterns, with the cause in a later line.
+_BOUND, _NO_TOKEN = "Failed to generate regex for", "NoExtensionBias"
+_PARSED, _CAUSE = "regex parse error:", "error: "
+
 _COMPILED = 16  # grammars that are kept
 _LEXER_STATES = 20_000  # of a grammar, about 2 KiB each
 _GRAMMAR_SIZE = 100_000  # symbols
@@ -114,8 +118,19 @@ class Grammars:
         if not found.is_error():
             found.compute_bitmask()
         if found.is_error():
-            raise UserError(f"grammar: {found.get_error().partition(_EXCERPT)[0].strip()}")
+            raise UserError(f"grammar: {_describe(found.get_error())}")
         return found
+
+
+def _describe(error: str) -> str:
+    """Return an error of the library as one line, without its excerpt of the grammar."""
+    first, *rest = error.splitlines()
+    if _BOUND in first:
+        return "minimum, maximum: expected numbers of less than 2^63 in size, got: larger ones"
+    if first == _NO_TOKEN:
+        return "no token of the model can begin the text"
+    causes = (line.removeprefix(_CAUSE) for line in rest if line.startswith(_CAUSE))
+    return " ".join([first.strip(), *causes] if first.endswith(_PARSED) else [first.strip()])
 
 
 def _limits() -> LLParserLimits:

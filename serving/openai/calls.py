@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from typing import Any
 
@@ -41,10 +42,24 @@ class CallReader:
             calls.append(call)
         return (prose if not self.count or prose.strip() else ""), calls
 
-    def rest(self) -> str:
-        """Return the remaining text at the end: an incomplete call."""
+    def rest(self) -> tuple[str, list[dict[str, Any]]]:
+        """Return the remaining prose and call at the end, which the text's limit may have cut.
+
+        A cut call has the arguments so far; without its whole name there is none.
+        """
         rest, self._held = self._held, ""
-        return rest if rest.strip() else ""
+        if not self._is_call:
+            is_prose = rest.strip() not in ("", self._form.begin.strip())
+            return (rest if is_prose else ""), []
+        text = rest.lstrip()
+        begun = re.match("\\" + self._form.opening(_NAME), text)  # it begins with a brace
+        if begun is None:
+            return "", []
+        try:
+            size = _DECODER.raw_decode(text, begun.end())[1]
+        except ValueError:
+            size = len(text)
+        return "", [self._describe(begun[1], text[begun.end() : size])]
 
     def _take_prose(self) -> str:
         """Return the text up to the next call, if one begins."""
@@ -74,9 +89,12 @@ class CallReader:
         if not text.startswith(end, size):
             return None
         self._held, self._is_call = text[size + len(end) :], False
-        self.count += 1
         name = called["name"]
-        arguments = text[len(self._form.opening(name)) : size - 1]
+        return self._describe(name, text[len(self._form.opening(name)) : size - 1])
+
+    def _describe(self, name: str, arguments: str) -> dict[str, Any]:
+        """Return the next call in the protocol's form."""
+        self.count += 1
         return {
             "index": self.count - 1,
             "id": f"call_{uuid.uuid4().hex[:24]}",
@@ -86,3 +104,4 @@ class CallReader:
 
 
 _DECODER = json.JSONDecoder()
+_NAME = "([a-zA-Z0-9_-]+)"

@@ -158,7 +158,8 @@ class ChatChoice(Choice):
         if self._reader is None:
             return text, []
         prose, calls = self._reader.add(text)
-        return prose + (self._reader.rest() if finish is not None else ""), calls
+        more, cut = self._reader.rest() if finish is not None else ("", [])
+        return prose + more, [*calls, *cut]
 
     def _end(self, pieces: Sequence[Piece]) -> dict[str, Any]:
         finish = pieces[-1].finish

@@ -71,6 +71,8 @@ class StructuredOutputs(Given):
         """Refuse several formats, and none."""
         if len(self.model_fields_set) != 1:
             raise ValueError("expected one of json, regex, choice and grammar")
+        if self.regex is not None and not re.fullmatch(_WHOLE, self.regex):
+            raise ValueError("regex: ends with a backslash, expected a character after it")
         return self
 
     def grammar(self) -> str:
@@ -84,8 +86,9 @@ class StructuredOutputs(Given):
         return self.lark or ""
 
 
-_DELIMITER = r"\\.|/|\n"
+_WHOLE = r"(?s:[^\\]|\\.)*+"
+_DELIMITER = r"(?s:\\.)|/|\n"
 
 
 def _escaped(found: re.Match[str]) -> str:
-    return {"/": r"\x2F", r"\/": r"\x2F", "\n": r"\n"}.get(found[0], found[0])
+    return {"/": r"\x2F", "\n": r"\n"}.get(found[0].removeprefix("\\"), found[0])

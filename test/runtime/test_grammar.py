@@ -131,6 +131,17 @@ def test_penalties_keep_to_the_grammar(session: TextSession) -> None:
         ("start: %json " + json.dumps({"$ref": "http://localhost/a"}), "grammar: "),
         ("start: %json " + json.dumps({"type": "string", "format": "none"}), "none"),
         ("start: %json " + json.dumps({"oneOf": [{"type": "integer"}] * 2}), "oneOf"),
+        (
+            'start: %json {"type": "integer", "minimum": 1e30}',
+            "grammar: minimum, maximum: expected numbers of less than 2^63 in size",
+        ),
+        ('start: %json {"type": "number", "minimum": 1e300}', "less than 2^63 in size"),
+        (
+            'start: %json {"type": "string", "maxLength": 1000000000000}',
+            "regex parse error: decimal literal invalid",
+        ),
+        ("start: /(/", "regex parse error: unclosed group"),
+        ("start: /\u2028/", "grammar: no token of the model can begin the text"),
         ("start: " + "(" * 100_000, "grammar: "),
         ("start: %json " + '{"items":' * 3_000 + "{}" + "}" * 3_000, "grammar: "),
         ("start: /" + "(" * 20_000 + "a" + ")" * 20_000 + "/", "grammar: "),

@@ -263,6 +263,7 @@ def test_schemas(client: openai.OpenAI, grammars: None) -> None:
     ("wanted", "pattern"),
     [
         ({"regex": "[a-c]{2}/x[0-9]"}, "^[a-c]{2}/x[0-9]$"),
+        ({"regex": "a\\\nb\nc\\/d\\\\e"}, "^a\nb\nc/d\\\\e$"),
         ({"choice": ["left", "right"]}, "^(left|right)$"),
         ({"grammar": 'start: "a" /b{3}/'}, "^abbb$"),
         ({"json": {"type": "integer", "minimum": 1, "maximum": 99}}, "^[1-9][0-9]?$"),
