@@ -74,7 +74,7 @@ class _Watcher:
         start = job.started_at if job.started_at is not None else time.monotonic()
         self._ends_at = start + (math.inf if job.timeout_s is None else job.timeout_s)
         self._ends_at += self._patience
-        self._seen: dict[int, str] = {}
+        self._seen: dict[int, int] = {}
         self._moved_at = start
 
     def run(self) -> None:
@@ -95,13 +95,14 @@ class _Watcher:
         if self._stall is None:
             return None
         # Only rank 0 receives the positions of other ranks.
-        found = {self._rank: library.where()} if self._rank else library.ask(ANSWER_S)
-        has_begun = any(collectives_of(place) for place in found.values())
+        places = {self._rank: library.position()} if self._rank else library.ask(ANSWER_S)
+        found = {rank: place.moves for rank, place in places.items()}
+        has_begun = any(found.values())
         if found != self._seen or not has_begun:
             self._seen, self._moved_at = found, now
         if now - self._moved_at < self._stall + self._patience:
             return None
-        return f"no rank has come to another collective within --stall {self._stall:g} s"
+        return f"no rank has made progress within --stall {self._stall:g} s"
 
     def _pause(self) -> float:
         look = math.inf if self._stall is None else self._stall / _LOOKS
@@ -117,14 +118,15 @@ def collectives_of(place: str) -> int:
     return int(found[1]) if found else 0
 
 
-def whereabouts(places: Mapping[int, str], ranks: int) -> str:
+def whereabouts(places: Mapping[int, library.Position], ranks: int) -> str:
     """Return the positions of all ranks: silent ranks first, then by their collectives.
 
     "rank 2 of 4 does not answer; ranks 0, 1, 3 are in AllReduce node 'a' (collective 7)".
     """
     groups: dict[str, list[int]] = {}
     for rank in range(ranks):
-        groups.setdefault(places.get(rank, ""), []).append(rank)
+        where = places[rank].where if rank in places else ""
+        groups.setdefault(where, []).append(rank)
     ordered = sorted(groups.items(), key=lambda group: (group[0] != "", collectives_of(group[0])))
     sentences = [_sentence(place, members) for place, members in ordered]
     head, _, rest = sentences[0].partition("\0")

@@ -17,6 +17,12 @@ TENSOROPT_EXPORT const char* tensoropt_where() {
   return text.c_str();
 }
 
+// Counts progress outside of collectives, and sets or (empty) ends a wait: see progress.hpp.
+TENSOROPT_EXPORT void tensoropt_move(const char* wait) { tensoropt::move(wait); }
+
+// The progress of this rank so far: see progress.hpp. From any thread.
+TENSOROPT_EXPORT long long tensoropt_moves() { return static_cast<long long>(tensoropt::moves()); }
+
 // Seconds that collectives have blocked nodes of this rank: see progress.hpp. From any thread.
 TENSOROPT_EXPORT double tensoropt_collectives_s() { return tensoropt::collectives_s(); }
 

@@ -6,13 +6,14 @@ import ctypes
 import functools
 import json
 import os
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from tensoropt.runtime.ops import library_path
 from tensoropt.runtime.support.errors import UserError
 
 __all__ = [
     "Cuda",
+    "Position",
     "abort",
     "arena_peak_bytes",
     "ask",
@@ -20,6 +21,8 @@ __all__ = [
     "cuda",
     "device_used_bytes",
     "fail",
+    "move",
+    "position",
     "ranks",
     "record",
     "recorded_times",
@@ -39,6 +42,26 @@ class Cuda(TypedDict, total=False):
     gpus: list[int]
     names: list[str]
     error: str
+
+
+class Position(NamedTuple):
+    """The progress of a rank: ``moves`` grows while it works, ``where`` is its activity."""
+
+    moves: int
+    where: str
+
+
+def position() -> Position:
+    """Return the position of this rank, see `move` and `where`. Callable from any thread."""
+    return Position(int(_function("tensoropt_moves", ctypes.c_longlong)()), where())
+
+
+def move(wait: str = "") -> None:
+    """Count progress other than a collective: a run of a graph begins or ends, a message arrives.
+
+    ``wait`` names a wait that begins, for `where`; the next call ends it. Callable from any thread.
+    """
+    _function("tensoropt_move", None, ctypes.c_char_p)(wait.encode())
 
 
 def where() -> str:
@@ -147,11 +170,11 @@ def fail(why: str) -> None:
     _function("tensoropt_fail", None, ctypes.c_char_p)(why.encode())
 
 
-def ask(seconds: float) -> dict[int, str]:
-    """Return, on rank 0, the activity of each rank that answers within ``seconds``."""
+def ask(seconds: float) -> dict[int, Position]:
+    """Return, on rank 0, the position of each rank that answers within ``seconds``."""
     answers: bytes = _function("tensoropt_ask", ctypes.c_char_p, ctypes.c_double)(seconds)
-    lines = (line.partition(" ") for line in answers.decode(errors="replace").splitlines())
-    return {int(rank): what for rank, _, what in lines}
+    lines = (line.split(" ", 2) for line in answers.decode(errors="replace").splitlines())
+    return {int(rank): Position(int(moves), what) for rank, moves, what in lines}
 
 
 def _check(error: bytes | None) -> None:

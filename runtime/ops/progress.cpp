@@ -13,7 +13,8 @@ namespace {
 // that sees a change in between retries.
 std::atomic<const std::string*> current = nullptr;
 std::atomic<bool> enqueues = false;
-std::atomic<std::uint64_t> entered = 0, left = 0;
+std::atomic<std::uint64_t> entered = 0, left = 0, others = 0;
+std::atomic<const std::string*> waiting = nullptr;
 std::atomic<std::int64_t> held_ns = 0;
 
 std::atomic<bool> is_recording = false;
@@ -69,12 +70,21 @@ std::string recorded_collectives() {
   return record.str();
 }
 
+void move(const std::string& wait) {
+  waiting = wait.empty() ? nullptr : &lasting(wait);
+  ++others;
+}
+
+std::uint64_t moves() { return entered + left + others; }
+
 std::string where() {
   for (;;) {
     const auto number = entered.load();
     const auto* node = current.load();
     const bool on_device = enqueues, inside = left != number;
     if (entered != number) continue;
+    const auto* wait = waiting.load();
+    if (wait && !inside) return *wait;
     if (!node || !number) return "before its first collective";
     return text_of(*node, on_device, number, inside);
   }

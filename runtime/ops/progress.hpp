@@ -1,7 +1,8 @@
-// The current collective of this rank, for reports while it hangs.
+// The current collective of this rank, for reports while it hangs, and its progress.
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <string>
 
 namespace tensoropt {
@@ -43,8 +44,17 @@ void record_collectives(bool is_on);
 // The recorded times, in order: one line "SECONDS NODE" each.
 std::string recorded_collectives();
 
-// "in NODE (collective 17)", "after NODE (17 collectives done)", "after enqueueing NODE (17
-// collectives)" or "before its first collective". From any thread.
+// Counts progress outside of collectives: a run of a graph begins or ends, a message arrives.
+// `wait` is the text of a wait that begins ("waiting for other stages"), empty otherwise. From any
+// thread.
+void move(const std::string& wait);
+
+// The progress of this rank so far: all moves, and two for each collective. From any thread.
+std::uint64_t moves();
+
+// The text of the current wait outside of collectives, "in NODE (collective 17)", "after NODE (17
+// collectives done)", "after enqueueing NODE (17 collectives)" or "before its first collective".
+// From any thread.
 std::string where();
 
 }  // namespace tensoropt

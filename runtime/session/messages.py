@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from tensoropt.runtime.device.provider import HostArray, PlacedArray
+from tensoropt.runtime.ops import library
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError
 
@@ -158,7 +159,9 @@ class Messages:
     def waited(self, call: Callable[[], T]) -> T:
         """Return ``call()``, and count its time as waiting for other stages."""
         start = time.perf_counter()
+        library.move("waiting for other stages")
         try:
             return call()
         finally:
+            library.move()
             self.waited_s += time.perf_counter() - start

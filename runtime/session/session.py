@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tensoropt.runtime.device.provider import CPU, HostArray, PlacedArray, Provider
 from tensoropt.runtime.ops import library_path
-from tensoropt.runtime.ops.library import settle
+from tensoropt.runtime.ops.library import move, settle
 from tensoropt.runtime.session.convolution import use_own_convolutions
 from tensoropt.runtime.session.elementwise import fuse_elementwise
 from tensoropt.runtime.session.order import Optimised, is_ordered, optimise_in_order
@@ -139,6 +139,7 @@ class RankSession:
 
     def run(self) -> None:
         """Run once, and wait for the device. Raises `UserError`."""
+        move()
         self._rebind_outputs()
         self._is_fed = False
         try:
@@ -148,6 +149,7 @@ class RankSession:
         except Exception as error:  # ONNX Runtime's exceptions share no base class
             settle()  # ONNX Runtime has freed the memory of the run
             raise UserError(self._provider.explain(error)) from None
+        move()
 
     def release(self) -> None:
         """Release the outputs that ONNX Runtime allocated for the last run."""
@@ -225,11 +227,13 @@ class TextRankSession(RankSession):
         self._targets.pop(name, None)
 
     def run(self) -> None:
+        move()
         try:
             self._made = self._session.run(self.outputs, self._fed)
         except Exception as error:  # ONNX Runtime's exceptions share no base class
             settle()
             raise UserError(one_line(error)) from None
+        move()
         for name, array in self._targets.items():
             array.put(self._made[self.outputs.index(name)])
 

@@ -37,8 +37,9 @@ class RankOptions(Options):
     """Options of all ranks.
 
     Ranks without progress for ``stall_s`` seconds are ended: no rank of a job has reached another
-    collective, or a run of a session, or a step of a text, has not ended. None sets no limit.
-    ``dims`` has the sizes of symbolic dimensions; the sizes of the plan may be repeated.
+    collective, message, or begin or end of a run of a graph; or a run of a session, or a step of a
+    text, has not ended. None sets no limit. ``dims`` has the sizes of symbolic dimensions; the sizes
+    of the plan may be repeated.
     """
 
     provider: str = option(
@@ -50,7 +51,7 @@ class RankOptions(Options):
     share_gpus: bool = option(False, SWITCH, "allow more ranks than GPUs, for tests")
     cuda_graphs: bool = option(False, SWITCH, "run a step as one CUDA graph if possible")
     stall_s: float | None = option(
-        None, SECONDS, "end all ranks if no rank reaches another collective for S seconds", "S"
+        None, SECONDS, "end all ranks if no rank makes progress for S seconds", "S"
     )
     dims: Mapping[str, GivenSizes] = option(
         dict,

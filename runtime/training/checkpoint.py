@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tensoropt.runtime.ops import library
 from tensoropt.runtime.session.ranks import gather_into
 from tensoropt.runtime.support.dtypes import Array, dtype_of
 from tensoropt.runtime.support.errors import UserError, cause_of, did_you_mean
@@ -147,6 +148,7 @@ def write_checkpoint(
     metadata = metadata_of(held.plan, progress, moments=moments)
     with _new_file(path, place, _header(states, metadata), states, comm) as places:
         for state in states:
+            library.move()
             target, layout = places.get(state.name), state.tensor.layout
             first = held.plan.owners(state).start
             is_source = comm.rank - first in layout.sources()

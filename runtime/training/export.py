@@ -9,6 +9,7 @@ from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
+from tensoropt.runtime.ops import library
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError, cause_of, did_you_mean
 from tensoropt.runtime.support.files import PAGE_BYTES
@@ -119,6 +120,7 @@ def _fill(
 
     with safe_open(checkpoint, "np") as file:
         for name, tensor in places.items():
+            library.move()
             if name in trained:
                 _set(tensor, file.get_tensor(name), data, location)
             elif _is_outside(tensor):

@@ -63,7 +63,12 @@ def main() -> None:
     watcher.start()
     made.run()
     watcher.join()
-    found = {"before": before, "in": seen[0], "after": library.where()}
+    found: dict[str, object] = {"before": before, "in": seen[0], "after": library.where()}
+    found["moves"] = library.position().moves
+    library.move("waiting for other stages")
+    found["waits"] = library.position().where
+    library.move()
+    found["moved"] = library.position().moves
     json.dump(found | {"peak": library.arena_peak_bytes()}, sys.stdout)
 
 

@@ -141,7 +141,7 @@ def test_a_job_that_stands_still(capsys, hanging: Path) -> None:
         err = capsys.readouterr().err
         if where in err:
             break
-    start = f"error: no rank has come to another collective within --stall {limit} s: "
+    start = f"error: no rank has made progress within --stall {limit} s: "
     assert err.startswith(start + where)
 
 

@@ -16,6 +16,7 @@ from launched import LIMITS_S, RUN, ends, run, started, wait_for_sessions
 from stand_ins import environment
 
 from tensoropt.runtime.launch.oversight import whereabouts
+from tensoropt.runtime.ops.library import Position
 
 HANGS = "rank 1 of 2 is before its first collective; rank 0 is in AllReduce node 'AllReduce_0'"
 
@@ -41,7 +42,7 @@ def test_a_rank_raises(perceptron: Perceptron, tmp_path: Path) -> None:
     ("flag", "what"),
     [
         ("--timeout", "no result within"),
-        ("--stall", "no rank has come to another collective within"),
+        ("--stall", "no rank has made progress within"),
     ],
 )
 def test_a_job_hangs(hanging: Path, flag: str, what: str) -> None:
@@ -130,8 +131,9 @@ def test_where_ranks_are() -> None:
         "in AllGather node 'b' (collective 4)",
         "after AllReduce node 'a' (3 collectives done)",
     )
-    places = {0: ahead, 1: behind, 2: ahead, 3: ahead}
+    places = {rank: Position(5, behind if rank == 1 else ahead) for rank in range(4)}
     assert whereabouts(places, 4) == f"rank 1 of 4 is {behind}; ranks 0, 2, 3 are {ahead}"
-    assert whereabouts({0: ahead}, 3) == f"ranks 1, 2 of 3 do not answer; rank 0 is {ahead}"
-    early = dict.fromkeys((0, 1), "before its first collective")
+    alone = {0: Position(5, ahead)}
+    assert whereabouts(alone, 3) == f"ranks 1, 2 of 3 do not answer; rank 0 is {ahead}"
+    early = dict.fromkeys((0, 1), Position(0, "before its first collective"))
     assert whereabouts(early, 2) == "ranks 0, 1 of 2 are before their first collective"

@@ -22,6 +22,11 @@ def test_where_a_rank_is(found: dict) -> None:
     assert found["after"] == "after AllReduce node 'second' (2 collectives done)"
 
 
+def test_messages_count_as_progress(found: dict) -> None:
+    assert found["waits"] == "waiting for other stages"
+    assert found["moved"] == found["moves"] + 2
+
+
 def test_nothing_ran_on_a_device(found: dict) -> None:
     assert found["peak"] == -1
 

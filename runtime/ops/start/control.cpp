@@ -216,7 +216,7 @@ bool take(const std::string& line) {
   std::string verb;
   words >> verb;
   if (verb == "call") send_line("here");
-  if (verb == "where") send_line("at " + one_line(where()));
+  if (verb == "where") send_line("at " + std::to_string(moves()) + " " + one_line(where()));
   if (verb == "at") keep_answer(words);
   if (verb == "end") be_over(line.substr(std::min<std::size_t>(4, line.size())));
   if (verb == "over") be_over("");

@@ -118,9 +118,9 @@ TEST(Hub, WhatRanksAreDoing) {
   auto ranks = meeting.all();
   say(ranks[0], "ask");
   EXPECT_EQ(hear(ranks[1]), "where");
-  say(ranks[1], "at in AllReduce node 'a'");
+  say(ranks[1], "at 3 in AllReduce node 'a'");
   EXPECT_EQ(hear(ranks[0]), "where");
-  EXPECT_EQ(hear(ranks[0]), "at 1 in AllReduce node 'a'");
+  EXPECT_EQ(hear(ranks[0]), "at 1 3 in AllReduce node 'a'");
   for (std::size_t rank = 2; rank-- > 0;) leave(ranks[rank]);
   meeting.end();
 }

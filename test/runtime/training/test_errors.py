@@ -293,3 +293,24 @@ def test_a_step_that_is_not_finite_can_be_skipped(
     held = load_file(checkpoint / "step-00000004.safetensors")
     for name, array in state.items():
         np.testing.assert_allclose(held[name], array, rtol=2e-3, atol=1e-5, err_msg=name)
+
+
+STUCK = """
+import time
+import numpy as np
+class Samples:
+    def __len__(self):
+        return 12
+    def __getitem__(self, index):
+        if index == 9:
+            time.sleep(600)
+        return {"x": np.zeros(6, np.float32), "labels": np.int64(1)}
+"""
+
+
+def test_a_job_without_collectives_that_stalls_is_ended(capsys, plans, tmp_path: Path) -> None:
+    """The data of the third step never come."""
+    (tmp_path / "stuck.py").write_text(STUCK)
+    data, flags = f"{tmp_path / 'stuck.py'}:Samples", ["--steps", 3, "--stall", 3]
+    found = refused(capsys, plans["data1"], "--train", "--data", data, *flags)
+    assert found.startswith("no rank has made progress within --stall 3 s: rank 0 of 1 is ")
