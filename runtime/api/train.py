@@ -77,7 +77,8 @@ def train(
     ``data`` are arrays by input name, with samples along dimension 0, or a file or folder of
     arrays, or samples from Python as ``"module:factory"``. The other arguments are flags of
     `tensoropt-run --train`. The learning rate rises to ``learning_rate`` in ``warmup`` steps, and
-    then follows ``schedule`` (constant, cosine, linear) until ``total_steps``. ``shuffle`` is the
+    then follows ``schedule`` (constant, cosine, linear) until ``total_steps``, down to
+    ``min_learning_rate``. ``shuffle`` is the
     seed of the order of samples. Checkpoints are written to the folder ``checkpoint``, every
     ``checkpoint_every`` steps and at the end; ``resume`` continues from a checkpoint. ``export``
     writes ``model`` with the trained weights.

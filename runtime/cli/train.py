@@ -23,7 +23,9 @@ def add_training_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that apply only to training and exporting."""
     steps = "data", "steps", "log", "shuffle", "learning_rate", "warmup", "schedule"
     add = parser.add_argument_group("training").add_argument
-    add_flags(add, TrainJob, *steps, "total_steps", "loss_scale", "skip_not_finite")
+    add_flags(
+        add, TrainJob, *steps, "min_learning_rate", "total_steps", "loss_scale", "skip_not_finite"
+    )
     add = parser.add_argument_group("checkpoints and trained models").add_argument
     add_flags(add, TrainJob, "checkpoint", "checkpoint_every", "keep", *_EXPORTING)
 

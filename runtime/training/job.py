@@ -20,8 +20,9 @@ class TrainJob(Launched):
     """Training of ``plan`` for ``steps`` steps on ``data``, a place for `open_dataset`.
 
     ``shuffle`` is the seed for the order of the samples, None for the order of the source. The
-    learning rate rises to ``learning_rate`` over ``warmup`` steps and then follows ``schedule``
-    until step ``total_steps``; None: the last step of this job. ``seed`` is the seed of dropout.
+    learning rate rises to ``learning_rate`` over ``warmup`` steps and then follows ``schedule``,
+    which falls to ``min_learning_rate``, until step ``total_steps``; None: the last step of this
+    job. ``seed`` is the seed of dropout.
     ``loss_scale``: None adapts it to the gradients. With ``skip_not_finite``, a step with a loss or
     a gradient that is not finite changes nothing, and training goes on. A checkpoint is written to
     the folder ``checkpoint`` every ``checkpoint_every`` steps (None: only at the end), and the
@@ -55,6 +56,9 @@ class TrainJob(Launched):
         "constant",
         choice("constant", "cosine", "linear"),
         "rate after warmup (default %(default)s)",
+    )
+    min_learning_rate: float = option(
+        0.0, number(0.0), "rate at the end of cosine and linear (default %(default)s)", "X"
     )
     total_steps: int | None = option(
         None,
@@ -103,6 +107,7 @@ class TrainArguments(RankArguments, total=False):
     learning_rate: float
     warmup: int
     schedule: str
+    min_learning_rate: float
     total_steps: int | None
     seed: int
     loss_scale: float | None

@@ -63,6 +63,14 @@ def _check_pairs(job: TrainJob) -> None:
     """Raise `OptionError` for an option without another that it needs."""
     if job.data is not None and not job.steps:
         raise OptionError("{steps}: expected a whole number from 1, got: 0")
+    if job.min_learning_rate and job.schedule == "constant":
+        raise OptionError("{min_learning_rate}: expected {schedule} cosine or linear too")
+    if job.min_learning_rate > job.learning_rate:
+        raise OptionError(
+            "{min_learning_rate}: expected at most {learning_rate} {0:g}, got: {1:g}",
+            job.learning_rate,
+            job.min_learning_rate,
+        )
     if job.export is not None and job.model is None:
         raise OptionError("{export}: expected {model} too")
     if job.model is not None and job.export is None:

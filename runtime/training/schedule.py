@@ -12,12 +12,14 @@ _START, _GROWTH_STEPS = 65536.0, 2000  # as in torch.amp.GradScaler
 _LEAST, _MOST = 2.0**-14, 2.0**24
 
 
-def learning_rate(step: int, peak: float, warmup: int, schedule: str, total: int) -> float:
+def learning_rate(
+    step: int, peak: float, warmup: int, schedule: str, total: int, least: float = 0.0
+) -> float:
     """Return the learning rate of ``step``, counted from 1.
 
     The rate rises linearly over ``warmup`` steps and is ``peak`` in the next step. Unless it is
     constant, it then falls linearly, or along half a cosine (Loshchilov and Hutter, arXiv
-    1608.03983, without restarts), and would be 0 in the step after ``total``.
+    1608.03983, without restarts), to ``least`` in the step after ``total``.
     """
     done = step - 1
     if done < warmup:
@@ -25,7 +27,8 @@ def learning_rate(step: int, peak: float, warmup: int, schedule: str, total: int
     if schedule == "constant":
         return peak
     part = min(1.0, (done - warmup) / max(1, total - warmup))
-    return peak * (1.0 - part if schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * part)))
+    left = 1.0 - part if schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * part))
+    return least + (peak - least) * left
 
 
 def seed_of(seed: int, step: int, micro_batch: int) -> int:

@@ -125,9 +125,7 @@ class Trainer:
         """
         start, before_s = time.perf_counter(), self._in_collectives_s()
         number = self.progress.step + 1
-        rate = learning_rate(
-            number, self.job.learning_rate, self.job.warmup, self.job.schedule, self.total
-        )
+        rate = self._rate(number)
         self._step.start()
         self.held.remember()
         self._step.set("learning_rate", rate)
@@ -153,6 +151,11 @@ class Trainer:
 
     def _in_collectives_s(self) -> float:
         return self._waited_s + self._step.waited_s + library.collectives_s()
+
+    def _rate(self, number: int) -> float:
+        job = self.job
+        own = (job.learning_rate, job.warmup, job.schedule, self.total, job.min_learning_rate)
+        return learning_rate(number, *own)
 
     def go_on_from(self, progress: Progress) -> None:
         """Continue from ``progress``; the caller has set the state to match."""

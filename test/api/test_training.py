@@ -43,6 +43,11 @@ def test_steps(planned: to.Plan, tmp_path: Path) -> None:
         ({"learning_rate": -1}, "learning_rate: expected a number from 0, got: -1"),
         ({"schedule": "cosin"}, "schedule: expected 'constant', 'cosine' or 'linear'"),
         ({"schedule": "cosin"}, "did you mean 'cosine'?"),
+        ({"min_learning_rate": 1e-4}, "min_learning_rate: expected schedule cosine or linear too"),
+        (
+            {"min_learning_rate": 0.1, "schedule": "linear"},
+            "min_learning_rate: expected at most learning_rate 0.001, got: 0.1",
+        ),
         ({"timeout_s": 0}, "timeout_s: expected seconds above 0, got: 0"),
         ({"threads": 0}, "threads: expected a whole number from 1 to 1024, got: 0"),
         ({"checkpoint_every": 1}, "checkpoint_every: expected checkpoint too"),

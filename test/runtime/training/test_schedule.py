@@ -29,6 +29,16 @@ def test_a_rate_rises_to_its_peak_and_falls_to_zero(schedule, warmup, total) -> 
     assert found[-1] == pytest.approx(0, abs=1e-12)
 
 
+@pytest.mark.parametrize("schedule", ["cosine", "linear"])
+def test_a_rate_falls_to_its_floor_and_not_below(schedule: str) -> None:
+    found = [learning_rate(step, 1.0, 2, schedule, 10, 0.1) for step in range(1, 14)]
+    assert found[:3] == [0.5, 1, 1]
+    assert found[2:11] == sorted(found[2:11], reverse=True)
+    assert found[10:] == pytest.approx([0.1] * 3)
+    expected = 0.55 if schedule == "linear" else 0.1 + 0.9 * 0.5
+    assert found[6] == pytest.approx(expected)
+
+
 def test_a_loss_scale_grows_after_many_good_steps() -> None:
     scale = LossScale()
     assert scale.overflowed()
