@@ -27,14 +27,15 @@ class BuildTrainingStepPass(Pass):
     takes `label-smoothing` and comma-separated `class-weights`. `optimizer` is sgd, momentum, adam
     or adamw. `freeze` is a comma-separated list of patterns of parameter names that are not
     trained; `freeze-rows` lists rows of weights that get no gradient, such as `embed=0,3;other=-1`.
-    Arguments marked `topt.fixed`, which the exporter does not list as parameters, are not trained
-    either. `clip-norm` bounds the global norm of all gradients. `precision` is the type of products
-    and their readers (float32, float16, or bfloat16, for which ONNX Runtime has no CPU kernels);
-    parameters keep their type. `recompute` selects the activations that the backward pass
-    recomputes: none, light, half or blocks (see the pass `recompute`), or auto, which lets the
-    search choose. The clones come with the search; until then the function is marked
-    `topt.recompute`. With several `micro-batches`, gradients accumulate over them, as sums that may
-    stay partial until the update.
+    `groups` gives parameters a weight decay of their own and a factor of the learning rate, such as
+    `*.bias:weight-decay=0;head.*:rate-factor=10`. Arguments marked `topt.fixed`, which the exporter
+    does not list as parameters, are not trained either. `clip-norm` bounds the global norm of all
+    gradients. `precision` is the type of products and their readers (float32, float16, or bfloat16,
+    for which ONNX Runtime has no CPU kernels); parameters keep their type. `recompute` selects the
+    activations that the backward pass recomputes: none, light, half or blocks (see the pass
+    `recompute`), or auto, which lets the search choose. The clones come with the search; until then
+    the function is marked `topt.recompute`. With several `micro-batches`, gradients accumulate over
+    them, as sums that may stay partial until the update.
 
     Parameters become state (`topt.state`) that the step takes and returns (`topt.updates`), like
     the moments of the optimizer; scalars such as the learning rate are marked `topt.hyper`.
@@ -65,6 +66,7 @@ class BuildTrainingStepPass(Pass):
     recompute: str = "none"
     freeze: str = ""
     freeze_rows: str = ""
+    groups: str = ""
     searched_batches: str | None = field(default=None, metadata={"option": False})
     """Numbers of micro-batches to search, instead of ``micro_batches``. The pass refuses it: the
     caller, which has the model, builds a step for each number."""
@@ -89,6 +91,7 @@ class BuildTrainingStepPass(Pass):
             recompute=recompute or spec.recompute,
             freeze=",".join(spec.freeze),
             freeze_rows=";".join(f"{n}={','.join(map(str, rows))}" for n, rows in spec.freeze_rows),
+            groups=";".join(map(str, spec.groups)),
         )
 
     @classmethod
@@ -132,6 +135,7 @@ class BuildTrainingStepPass(Pass):
             self.recompute,
             spec.parse_patterns(self.freeze),
             spec.parse_rows(self.freeze_rows),
+            spec.parse_groups(self.groups),
         )
 
 

@@ -52,6 +52,9 @@ class Training:
     and masks, which are only added, multiplied or compared, unless a pattern of ``unfreeze``
     matches or the exporter names them as parameters. ``freeze_rows`` are rows of weights, by name,
     that get no gradient, as with PyTorch's ``padding_idx``; weight decay still applies to them.
+    ``groups`` has options of parameters by patterns of their names, separated by commas, such as
+    ``{"*.bias,*norm*": {"weight_decay": 0.0}, "head.*": {"rate_factor": 10.0}}``: a weight decay of
+    their own, and a factor of the learning rate. The first group with a parameter applies.
 
     Raises :class:`UserError` for an invalid combination.
     """
@@ -72,6 +75,7 @@ class Training:
     ignore_index: int | None = None
     label_smoothing: float | None = None
     class_weights: Sequence[float] | None = None
+    groups: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.step()
@@ -107,6 +111,7 @@ class Training:
             searched_batches=searched,
             clip_norm=None if self.clip_norm is None else _real("clip norm", self.clip_norm),
             precision=self.precision,
+            groups=_groups(self.groups),
             freeze=_patterns(self.freeze),
             unfreeze=_patterns(self.unfreeze),
             freeze_rows=";".join(
@@ -190,6 +195,15 @@ def _patterns(given: str | Sequence[str]) -> str:
     """Return patterns of names, or comma-separated lists of them, in the form of the pass."""
     texts = [given] if isinstance(given, str) else given
     return ",".join(pattern for text in texts for pattern in parse_patterns(text))
+
+
+def _groups(groups: Mapping[str, Mapping[str, float]]) -> str:
+    """Return groups of parameters in the form of the pass."""
+    return ";".join(
+        f"{patterns}:"
+        + ",".join(f"{key.replace('_', '-')}={_real('--group', x)}" for key, x in options.items())
+        for patterns, options in groups.items()
+    )
 
 
 def _real(what: str, given: object) -> float:

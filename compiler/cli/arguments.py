@@ -270,6 +270,9 @@ def add_training(group: argparse._ArgumentGroup) -> None:
     )
     add("--adam-epsilon", metavar="E", help=f"Adam's epsilon (default {default.epsilon})")
     add("--weight-decay", metavar="D", help=f"weight decay (default {default.weight_decay})")
+    add("--group", action="append", default=[], dest="groups", metavar="PATTERN,...:OPTIONS",
+        help="options of parameters: weight-decay=D, rate-factor=F of the learning rate, as in "
+        "'*.bias,*norm*:weight-decay=0' (repeatable)")  # fmt: skip
     add("--clip-norm", metavar="X", help="clip the global norm of the gradients")
     add(
         "--micro-batches",

@@ -8,7 +8,7 @@ from dataclasses import fields
 from tensoropt.compiler.api.training import Training
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.options import Interface
-from tensoropt.compiler.training.spec import parse_rows
+from tensoropt.compiler.training.spec import parse_groups, parse_rows
 from tensoropt.runtime.support.errors import cause_of
 
 __all__ = ["read_training"]
@@ -28,6 +28,7 @@ def read_training(args: argparse.Namespace) -> Training | None:
         given["betas"] = _read_betas(args.betas)
     if "class_weights" in given:
         given["class_weights"] = _read_weights(args.class_weights)
+    given["groups"] = dict(map(_read_group, args.groups))
     given["freeze_rows"] = dict(row for text in args.freeze_rows for row in parse_rows(text))
     return Training(**given)
 
@@ -37,6 +38,17 @@ def _read_betas(text: str) -> tuple[float, float]:
     if len(numbers) != 2:
         raise UserError(f"--betas: expected two numbers such as 0.9,0.999, got: '{text}'")
     return numbers[0], numbers[1]
+
+
+def _read_group(text: str) -> tuple[str, dict[str, float]]:
+    """Return the patterns of a group and its options."""
+    parsed = parse_groups(text)
+    if len(parsed) != 1:
+        raise UserError(f"--group: expected one group, got: '{text}'")
+    group, options = parsed[0], {"rate_factor": parsed[0].rate_factor}
+    if group.weight_decay is not None:
+        options["weight_decay"] = group.weight_decay
+    return ",".join(group.patterns), options
 
 
 def _read_weights(text: str) -> list[float]:

@@ -41,7 +41,8 @@ class Scalars:
         self._make, self._step = make, step
         self._shared: dict[str, Scalar] = {}
         self._typed: dict[tuple[str, ir.Type], ir.Value] = {}
-        self.rate, self.factor = self.wide(rate), factor
+        self.rate: Scalar = self.wide(rate)
+        self.factor = factor
 
     def wide(self, x: ir.Value) -> ir.Value:
         """Return a graph scalar in float64."""

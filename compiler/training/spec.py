@@ -16,11 +16,13 @@ __all__ = [
     "OPTIMIZERS",
     "PRECISIONS",
     "RECOMPUTE",
+    "Group",
     "Loss",
     "Optimizer",
     "TrainingSpec",
     "check_patterns",
     "check_rows",
+    "parse_groups",
     "parse_loss",
     "parse_patterns",
     "parse_rows",
@@ -175,6 +177,56 @@ class Optimizer:
 
 
 @dataclass(frozen=True)
+class Group:
+    """Parameters with a name that matches a pattern, and options of their own.
+
+    Their learning rate is ``rate_factor`` times the step's. A ``weight_decay`` of None is the
+    optimizer's.
+    """
+
+    patterns: tuple[str, ...]
+    weight_decay: float | None = None
+    rate_factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        decay, factor = self.weight_decay, self.rate_factor
+        _check(decay is None or 0 <= decay < _MOST, "--group", "a weight decay of 0 or more", decay)
+        _check(0 <= factor < _MOST, "--group", "a rate factor of 0 or more", factor)
+
+    def has(self, name: str) -> bool:
+        """Return whether a parameter is in the group."""
+        return any(fnmatchcase(name, pattern) for pattern in self.patterns)
+
+    def __str__(self) -> str:
+        options = [f"rate-factor={self.rate_factor}"]
+        if self.weight_decay is not None:
+            options.append(f"weight-decay={self.weight_decay}")
+        return f"{','.join(self.patterns)}:{','.join(options)}"
+
+
+def parse_groups(text: str) -> tuple[Group, ...]:
+    """Parse groups such as ``*.bias,*norm*:weight-decay=0;head.*:rate-factor=10``.
+
+    Raises UserError.
+    """
+    return tuple(_parse_group(entry) for entry in filter(None, text.split(";")))
+
+
+def _parse_group(text: str) -> Group:
+    names, _, options = text.rpartition(":")
+    pairs = [option.partition("=")[::2] for option in options.split(",")]
+    try:
+        given = {key: float(value) for key, value in pairs}
+    except ValueError:
+        given = {}
+    patterns = parse_patterns(names)
+    if not patterns or not given or given.keys() - {"weight-decay", "rate-factor"}:
+        form = "PATTERN,...:weight-decay=D,rate-factor=F (one or both)"
+        raise UserError(f"--group: expected {form}, got: '{text}'")
+    return Group(patterns, given.get("weight-decay"), given.get("rate-factor", 1.0))
+
+
+@dataclass(frozen=True)
 class TrainingSpec:
     """The options of one training step.
 
@@ -185,7 +237,7 @@ class TrainingSpec:
     all except results of products and convolutions; "half" and "blocks": everything inside every
     second or every repeated block. Parameters that match a pattern of ``freeze`` are not trained.
     ``freeze_rows`` lists rows of weights, by name, that get no gradient, as with PyTorch's
-    ``padding_idx``.
+    ``padding_idx``. Of ``groups`` the first with a parameter has its options.
     """
 
     loss: Loss
@@ -196,6 +248,7 @@ class TrainingSpec:
     recompute: str = "none"
     freeze: tuple[str, ...] = ()
     freeze_rows: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    groups: tuple[Group, ...] = ()
 
     def __post_init__(self) -> None:
         check_known("precision: unknown type", self.precision, PRECISIONS)
@@ -213,7 +266,7 @@ class TrainingSpec:
 _MOST = float("inf")
 
 
-def _check(holds: bool, what: str, expected: str, got: float) -> None:
+def _check(holds: bool, what: str, expected: str, got: float | None) -> None:
     """Raise UserError about a number unless ``holds``; NaN satisfies no condition."""
     if not holds:
         raise UserError(f"{what}: expected {expected}, got: {got}")

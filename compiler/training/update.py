@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from tensoropt.compiler.training.marks import Marker, Marking, number_of
 from tensoropt.compiler.training.optimizers import MOMENTS, Scalar, Scalars, update
 from tensoropt.compiler.training.signature import Signature
-from tensoropt.compiler.training.spec import TrainingSpec
+from tensoropt.compiler.training.spec import Group, TrainingSpec, check_patterns
 from tensoropt.dialects import onnx
 from tensoropt.dialects.build import element_type, int_attr, shape_of, tensor_type
 from tensoropt.dialects.mlir import ir
@@ -45,8 +46,29 @@ class Update:
         rate = self.signature.hyper("learning_rate")
         scalars = Scalars(self._shared("update"), rate, step)
         scalars.factor = self._factor(scalars)
+        groups = self._groups()
+        found: dict[Group | None, Scalars] = {None: scalars}
         for w in self.gradients:
-            self._parameter(w, scalars)
+            group = groups.get(w)
+            if group not in found:
+                own = found[group] = Scalars(self._shared("update"), rate, step, scalars.factor)
+                own.rate = own.times(own.rate, group.rate_factor if group else 1.0)
+            self._parameter(w, found[group], group)
+
+    def _groups(self) -> dict[ir.Value, Group]:
+        """Return the groups of the parameters that are in one. Raises UserError for an empty one.
+
+        Of several groups with a parameter, it is in the first.
+        """
+        names = {w: self.signature.name_of(w) for w in self.gradients}
+        for group in self.spec.groups:
+            check_patterns("--group", group.patterns, [*names.values()], "no trained weight")
+        found = {}
+        for w, name in names.items():
+            group = next((group for group in self.spec.groups if group.has(name)), None)
+            if group is not None:
+                found[w] = group
+        return found
 
     def _shared(self, name: str) -> Marking:
         return self.marker.builder(name, self.signature.opset, "update")
@@ -109,13 +131,16 @@ class Update:
         """Return the gradient in float32 or wider; each use casts again, so no copy stays live."""
         return self._builder(w).wide(self._gradient(w))
 
-    def _parameter(self, w: ir.Value, scalars: Scalars) -> None:
+    def _parameter(self, w: ir.Value, scalars: Scalars, group: Group | None) -> None:
         signature, make, leader = self.signature, self._builder(w), self._leader(w)
         wide, moments = make.wide(w), {}
         for kind in MOMENTS[self.spec.optimizer.name]:
             moments[kind] = signature.state(w, kind, wide.type)
             signature.mark(moments[kind], keys.FOLLOWS.item(leader))
-        new, changed = update(make, self.spec.optimizer, scalars, wide, self._wide(w), moments)
+        optimizer = self.spec.optimizer
+        if group is not None and group.weight_decay is not None:
+            optimizer = replace(optimizer, weight_decay=group.weight_decay)
+        new, changed = update(make, optimizer, scalars, wide, self._wide(w), moments)
         signature.set_state(w, "parameter")
         signature.replace(w, make.cast(new, element_type(w)), signature.number_of(w))
         for kind, old in moments.items():

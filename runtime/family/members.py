@@ -23,6 +23,7 @@ def shared_values(plan: TrainingPlan) -> dict[str, object]:
         "samples per step": plan.samples_per_step,
         "micro-batches": plan.micro_batches,
         "clip norm": training["clip_norm"],
+        "groups": training.get("groups"),
         "precision": training["precision"],
         **{f"input '{t.name}'": (t.dtype, t.shape) for t in plan.plan.inputs},
         **{f"state '{s.name}'": (s.kind, s.of, s.tensor.dtype, s.tensor.shape) for s in plan.state},

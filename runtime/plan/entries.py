@@ -11,6 +11,7 @@ __all__ = [
     "DimEntry",
     "Entries",
     "GradientEntry",
+    "GroupEntry",
     "HyperEntry",
     "LossEntry",
     "OptimizerEntry",
@@ -139,6 +140,14 @@ class GradientEntry(TensorEntry):
     accumulator: str | None
 
 
+class GroupEntry(TypedDict):
+    """Parameters with options of their own; a weight decay of None is the optimizer's."""
+
+    patterns: list[str]
+    weight_decay: float | None
+    rate_factor: float
+
+
 class TrainingEntry(TypedDict):
     """Entries that only the plan of a training step has."""
 
@@ -153,6 +162,7 @@ class TrainingEntry(TypedDict):
     gradients: list[GradientEntry]
     loss_output: str
     weight_output: NotRequired[str]
+    groups: NotRequired[list[GroupEntry]]
 
 
 class PassedEntry(TypedDict):

@@ -11,6 +11,8 @@ import pytest
 import torch
 from steps import Array, Step, model_of, spec_of
 
+from tensoropt.compiler.training.spec import parse_groups
+
 STEPS, RATE, RTOL = 10, 0.01, 1e-5
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((6, 5)).astype(np.float32)
@@ -96,6 +98,24 @@ def test_micro_batches(clip: float | None, tmp_path: Path) -> None:
     np.testing.assert_allclose(got, losses, RTOL)
     for name, parameter in expected.items():
         np.testing.assert_allclose(step.state[name], parameter, RTOL, 1e-6)
+
+
+@pytest.mark.parametrize("optimizer", TORCH)
+def test_groups_are_those_of_torch(optimizer: str, tmp_path: Path) -> None:
+    """The first group that has a parameter applies, and the others have the optimizer's options."""
+    groups = parse_groups("b:weight-decay=0;[bs]:rate-factor=0.1")
+    spec = spec_of("output:l", optimizer, weight_decay=0.1, groups=groups)
+    step = Step(MODEL, spec, tmp_path)
+    w, b, s = (torch.tensor(x, requires_grad=True) for x in (W, B, S))
+    own = [{"params": [w]}, {"params": [b], "weight_decay": 0.0}, {"params": [s], "lr": RATE / 10}]
+    made = TORCH[optimizer](own, weight_decay=0.1)
+    for number, x in enumerate(BATCHES[:STEPS], 1):
+        step.step({"x": x}, learning_rate=RATE, step=number)
+        made.zero_grad()
+        (torch.relu(torch.tensor(x) @ w + b) * s).square().sum().backward()
+        made.step()
+    for name, parameter in {"w": w, "b": b, "s": s}.items():
+        np.testing.assert_allclose(step.state[name], parameter.detach().numpy(), RTOL, 1e-6)
 
 
 def test_a_parameter_is_gone_over_few_times(tmp_path: Path) -> None:

@@ -101,6 +101,8 @@ class Described:
             ],
             "loss_output": loss["name"],
         }
+        if spec.groups:
+            training["groups"] = [asdict(group) for group in spec.groups]
         if weights:
             training["weight_output"] = weights[0]["name"]
         return {**self.model, "training": training}
