@@ -13,7 +13,7 @@ from tensoropt.runtime.check.scale import OutputScale, chunks, scale_of, why_bli
 from tensoropt.runtime.support.dtypes import STRING, Array, name_of
 from tensoropt.runtime.support.job import Job
 
-__all__ = ["blindness", "compare", "describe"]
+__all__ = ["blindness", "compare", "describe", "largest_difference"]
 
 # Tolerances relative to the element's distance from the mean, to the spread of all elements, and to
 # the largest element, which sets the rounding error: some hundred to a thousand roundings of the
@@ -199,6 +199,17 @@ def _check_margin(name: str, found: Array, expected: Array, margin: _Margin) -> 
     note = f"{misplaced} NaN or infinite on one side" if misplaced else ""
     passed = not misplaced and not wrong
     return OutputResult(name, found.dtype.name, found.shape, absolute, relative, passed, note)
+
+
+def largest_difference(a: Array, b: Array) -> float:
+    """Return the largest difference of two arrays of one shape, where both are finite."""
+    if a.dtype.hasobject or a.shape != b.shape:
+        return 0.0
+    largest = 0.0
+    for own, other in zip(chunks(a), chunks(b), strict=True):
+        finite = np.isfinite(own) & np.isfinite(other)
+        largest = max(largest, _largest(np.abs(own - other)[finite]))
+    return largest
 
 
 def _ratios(a: Array, b: Array, floor: float) -> Array:

@@ -200,7 +200,7 @@ def _compare_copy(
         return OutputResult(value.name, "", (), passed=False, note="ranks have different shapes")
     whole = gather_global(found, layout, copy)
     again = lambda: oracle.rerun(value.name)  # noqa: E731
-    return compare(value.name, whole, expected, job, plan.is_quantised, again)
+    return compare(value.name, whole, expected, job, plan.rounds(job.rounding), again)
 
 
 def _describe(

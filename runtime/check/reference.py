@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from tensoropt.runtime.check.compare import blindness
+from tensoropt.runtime.check.compare import blindness, largest_difference
 from tensoropt.runtime.device.provider import Provider
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.session.caches import shared_caches, update_in_place
@@ -18,6 +18,7 @@ from tensoropt.runtime.session.session import RankSession, one_device_session
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.job import DRAWS, Job
+from tensoropt.runtime.support.rank_options import EXACT
 
 __all__ = ["Reference", "drawn_text", "one_device"]
 
@@ -28,8 +29,10 @@ Change = Callable[[Array, str], Array]
 class Reference:
     """Results of the one-device run on ``inputs``: ``outputs`` by name, and seconds per timed step.
 
-    ``blind`` has the names of outputs that make a comparison inconclusive. ``seeded`` is the model
-    with the plan's seeds, if it draws random numbers.
+    No operator is rewritten to integers. ``blind`` has the names of outputs that make a comparison
+    inconclusive. ``seeded`` is the model with the plan's seeds, if it draws random numbers.
+    ``rewritten`` are the outputs with the rewrites that the ranks may use, if they may change
+    results.
     """
 
     inputs: Inputs
@@ -38,11 +41,18 @@ class Reference:
     outputs: dict[str, Array]
     blind: frozenset[str]
     times_s: tuple[float, ...] = ()
+    rewritten: dict[str, Array] | None = None
 
     @property
     def job(self) -> Job:
         """The job, with the distributions that inputs are drawn from."""
         return self.inputs.job
+
+    def by_rewrites(self, name: str) -> float | None:
+        """Return the largest difference in an output that is due to rewrites, None without any."""
+        if self.rewritten is None:
+            return None
+        return largest_difference(self.rewritten[name], self.outputs[name])
 
     def rerun_output(self, name: str) -> Array | None:
         """Return an output of a second run with other rounding, None if that run fails.
@@ -86,7 +96,10 @@ def one_device(job: Job, provider: Provider) -> Reference:
     if best is None:
         hint = " (inputs are drawn, see --int-range and --inputs)" if job.inputs is None else ""
         raise UserError(f"the one-device run failed: {refusal}{hint}") from None
-    return _time_steps(*best)
+    reference, session = best
+    if plan.is_quantised and job.rounding != EXACT:
+        return _rewrite(reference, session)
+    return _time_steps(reference, session)
 
 
 def _reference(
@@ -100,10 +113,17 @@ def _reference(
 
 
 def _open(
-    inputs: Inputs, provider: Provider, seeded: bytes | None, *, optimised: bool = True
+    inputs: Inputs,
+    provider: Provider,
+    seeded: bytes | None,
+    *,
+    optimised: bool = True,
+    rounding: str = EXACT,
 ) -> RankSession:
     model = Path(str(inputs.job.model))
-    return one_device_session(model, provider, changed=seeded, optimised=optimised)
+    return one_device_session(
+        model, provider, changed=seeded, optimised=optimised, rounding=rounding
+    )
 
 
 def _time_steps(reference: Reference, session: RankSession) -> Reference:
@@ -116,6 +136,17 @@ def _time_steps(reference: Reference, session: RankSession) -> Reference:
         reference.times_s = tuple(timed_s(session.run) for _ in range(runs))
         reference.outputs = session.fetch()
     return reference
+
+
+def _rewrite(reference: Reference, session: RankSession) -> Reference:
+    """Add the outputs and times of a session with the rewrites that the ranks may use."""
+    reference = _time_steps(reference, session)
+    inputs, provider = reference.inputs, reference.provider
+    other = _open(inputs, provider, reference.seeded, rounding=inputs.job.rounding)
+    _run(other, inputs, provider)
+    timed = replace(reference, outputs=other.fetch())
+    timed = _time_steps(timed, other)
+    return replace(reference, rewritten=timed.outputs, times_s=timed.times_s)
 
 
 def _run(

@@ -17,6 +17,8 @@ class OutputResult:
     ``relative`` is over elements larger than the absolute tolerance. ``note`` describes other
     differences: a NaN on one side only, another shape or type. ``passed`` is None without a
     comparison. ``shows`` is false for a constant output, which would agree in a wrong run, too.
+    ``by_rewrites`` is the largest difference between runs on one device with and without the
+    rewrites of quantised models that the ranks may use, None if there are none.
     """
 
     name: str
@@ -27,6 +29,7 @@ class OutputResult:
     passed: bool | None = None
     note: str = ""
     shows: bool = True
+    by_rewrites: float | None = None
 
 
 @dataclass(frozen=True)

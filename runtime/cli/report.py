@@ -64,14 +64,16 @@ def to_text(results: Sequence[CheckResult]) -> str:
 
 def _output_rows(result: CheckResult) -> list[list[str]]:
     rows = [["output", "type", "shape"]]
+    rewritten = any(output.by_rewrites is not None for output in result.outputs)
     if result.passed is not None:
-        rows[0] += ["largest difference", "relative", ""]
+        rows[0] += ["largest difference", *(["by rewrites"] if rewritten else []), "relative", ""]
     for output in result.outputs:
         rows.append([printable(output.name), output.dtype, _shape(output.shape)])
         if result.passed is not None:
             verdict = "ok" if output.passed else "FAILED"
             note = f"{verdict}: {output.note}" if output.note else verdict
-            rows[-1] += [_number(output.absolute), _number(output.relative), note]
+            part = [_number(output.by_rewrites)] if rewritten else []
+            rows[-1] += [_number(output.absolute), *part, _number(output.relative), note]
     return rows
 
 

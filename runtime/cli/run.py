@@ -108,6 +108,7 @@ def build_parser() -> Parser:
     add("--format", choices=["text", "json"], default="text", help="default: text")
     add = parser.add_argument_group("ranks").add_argument
     add_flags(add, Job, "provider", "threads", "share_gpus", "cuda_graphs", "custom_ops")
+    add_flags(add, Job, "rounding")
     add_flags(add, Job, "timeout_s", "stall_s")
     add = parser.add_argument_group("inputs and outputs").add_argument
     add_flags(add, Job, "inputs", "outputs", "seed", "int_range", "dims")

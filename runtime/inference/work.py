@@ -36,6 +36,7 @@ from tensoropt.runtime.session.ranks import (
     wait_idle,
     whole_shape,
 )
+from tensoropt.runtime.session.rounding import use_rounding
 from tensoropt.runtime.session.session import RankSession, check_custom_ops, use_custom_ops
 from tensoropt.runtime.session.staged import check_staged
 from tensoropt.runtime.support.dtypes import Array
@@ -110,6 +111,7 @@ def run_job(job: Job, comm: MPI.Comm, link: LauncherLink) -> list[CheckResult]:
     `UserError`: other ranks may wait for this rank, so the job cannot continue.
     """
     use_custom_ops(job.custom_ops)
+    use_rounding(job.rounding)
     provider, asked, link = provider_of(job, comm), job, link.of_rank(comm.rank)
     if job.model is not None:
         link.show(f"running {job.model} on one device")
@@ -303,7 +305,8 @@ def _judge(
     if reference is None:
         return describe(name, array)
     expected, again = reference.outputs[name], partial(reference.rerun_output, name)
-    return compare(name, array, expected, job, plan.is_quantised, again)
+    result = compare(name, array, expected, job, plan.rounds(job.rounding), again)
+    return replace(result, by_rewrites=reference.by_rewrites(name))
 
 
 def _name_ranks(result: OutputResult, ranks: Sequence[int]) -> OutputResult:

@@ -27,7 +27,7 @@ from tensoropt.runtime.plan.stages import Stages
 from tensoropt.runtime.support.errors import UserError, cause_of, did_you_mean
 from tensoropt.runtime.support.files import sha256_of
 from tensoropt.runtime.support.options import OptionError
-from tensoropt.runtime.support.rank_options import GivenSizes
+from tensoropt.runtime.support.rank_options import FAST, GivenSizes
 
 __all__ = [
     "SCHEMA",
@@ -44,6 +44,7 @@ __all__ = [
 SCHEMA = 1
 
 _ROUNDS = re.compile("Quantize|DynamicQuantize|QLinear|QGemm|QAttention")
+_QUANTISED = re.compile(f"{_ROUNDS.pattern}|Dequantize|Integer")
 
 T = TypeVar("T")
 
@@ -247,10 +248,20 @@ class Plan:
         """Predicted peak bytes of a rank's transient tensors."""
         return self.document["predicted"]["transient_bytes"]
 
+    def rounds(self, rounding: str) -> bool:
+        """Return whether an operator rounds intermediate results to 8 bits.
+
+        With ``rounding`` "fast", products with dequantised weights do so, too.
+        """
+        rows = self.document["strategies"]
+        return any(_ROUNDS.match(row["op"]) for row in rows) or (
+            rounding == FAST and self.is_quantised
+        )
+
     @property
     def is_quantised(self) -> bool:
-        """True if an operator rounds intermediate results to 8 bits."""
-        return any(_ROUNDS.match(row["op"]) for row in self.document["strategies"])
+        """True if some values are quantised, so that limits of rounding have an effect."""
+        return any(_QUANTISED.search(row["op"]) for row in self.document["strategies"])
 
     @property
     def sha256(self) -> str:

@@ -16,6 +16,7 @@ from tensoropt.runtime.pool.job import REPLACED, PoolJob
 from tensoropt.runtime.pool.limit import RequestLimit
 from tensoropt.runtime.pool.places import MappedBlocks, pack_texts, unpack_texts
 from tensoropt.runtime.pool.programs import Part, Program, Rank, Request, opener_of
+from tensoropt.runtime.session.rounding import use_rounding
 from tensoropt.runtime.session.session import use_custom_ops
 from tensoropt.runtime.support.dtypes import name_of
 from tensoropt.runtime.support.errors import UserError
@@ -30,6 +31,7 @@ __all__ = ["Server", "serve"]
 def serve(job: PoolJob, comm: MPI.Comm, link: LauncherLink) -> None:
     """Open the program of a job on all ranks, and answer requests until the channel closes."""
     use_custom_ops(job.custom_ops)
+    use_rounding(job.rounding)
     with channel_to_launcher() as channel, suppress(EOFError):
         try:
             limit = RequestLimit(job.stall_s, comm, link.end)

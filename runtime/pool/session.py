@@ -40,8 +40,9 @@ class Session(Closing):
     dimensions for all runs; the others may differ between runs. ``provider`` is "cpu" or "cuda".
     With "cuda", ``share_gpus`` allows more ranks than GPUs, and ``cuda_graphs`` requests CUDA
     graphs, with which all runs have the sizes of the first run. ``custom_ops`` are libraries of
-    operators. Each run fails after ``stall_s`` seconds, and starting the ranks after
-    ``start_timeout_s``, by default ``stall_s``.
+    operators. ``rounding`` is "exact", "model" or "fast": the rounding that ONNX Runtime may add to
+    models with quantised values. Each run fails after ``stall_s`` seconds, and starting the ranks
+    after ``start_timeout_s``, by default ``stall_s``.
 
     Thread-safe: runs are queued. Raises `UserError` if the plan cannot be run.
     """

@@ -15,6 +15,7 @@ from tensoropt.runtime.ops.library import move, settle
 from tensoropt.runtime.session.convolution import use_own_convolutions
 from tensoropt.runtime.session.elementwise import fuse_elementwise
 from tensoropt.runtime.session.order import Optimised, is_ordered, optimise_in_order
+from tensoropt.runtime.session.rounding import limit_rounding
 from tensoropt.runtime.session.weight_gradient import use_own_weight_gradients
 from tensoropt.runtime.support.dtypes import Array, dtype_of_code
 from tensoropt.runtime.support.errors import UserError, one_line
@@ -359,10 +360,11 @@ def one_device_session(
     *,
     changed: bytes | None = None,
     optimised: bool = True,
+    rounding: str | None = None,
 ) -> RankSession:
     """Return stock ONNX Runtime's session of the whole model, on all cores or on one device.
 
-    ``changed`` is a serialized model that replaces the file.
+    ``changed`` is a serialized model that replaces the file, ``rounding`` replaces that of ranks.
     """
     options = _options(cores())
     if not optimised:
@@ -370,7 +372,7 @@ def one_device_session(
     if changed is not None:
         _look_for_data(options, model.parent)
     place, given = (str(model), str(model)) if changed is None else ("a graph", changed)
-    return _open(place, lambda: given, options, provider, lambda: None)
+    return _open(place, lambda: given, options, provider, lambda: None, rounding=rounding)
 
 
 _custom_ops: list[str] = []
@@ -404,9 +406,6 @@ def _options(threads: int) -> SessionOptions:
     options.log_severity_level = _FATAL
     # Spinning idle threads would take the cores that other ranks need.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    # Compute products with quantized weights in float32 (1), as in the model. By default ONNX
-    # Runtime rounds activations to 8 bits (4), for other products on one device than on several.
-    options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
     return options
 
 
@@ -487,6 +486,7 @@ def _optimise(
     _add_collectives(own)
     _add_custom_ops(own)
     _look_for_data(own, graph.parent)
+    limit_rounding(own, given)
     made = optimise_in_order(given, own)
     _disable_optimisation(options)
     run_in_file_order(options)
@@ -513,6 +513,7 @@ def _open(
     *,
     graphs: bool = False,
     kind: type[RankSession] | None = None,
+    rounding: str | None = None,
 ) -> RankSession:
     """Return a session of the model that ``load`` returns; ``load`` may change ``options``.
 
@@ -525,8 +526,10 @@ def _open(
         provider.prepare(options)
         register()
         _add_custom_ops(options)
+        given = load()
+        limit_rounding(options, given, rounding)
         # No fallback: it would open a second session on the CPU, and print to stdout.
-        make = lambda: InferenceSession(load(), options, kinds, enable_fallback=0)  # noqa: E731
+        make = lambda: InferenceSession(given, options, kinds, enable_fallback=0)  # noqa: E731
         session = provider.open_session(make)
         has_text = any(value.type == _TEXT for value in session.get_inputs())
         made = kind or (TextRankSession if has_text else RankSession)

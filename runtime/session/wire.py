@@ -9,28 +9,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from mmap import mmap
 
 __all__ = ["Node", "nodes_of", "with_nodes"]
 
 _VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
 # Fields of ONNX's messages (onnx.proto).
 _GRAPH, _NODE, _OUTPUT = 7, 1, 12  # of a model; of a graph
-_READS, _MAKES, _NAME, _ATTRIBUTE = 1, 2, 3, 5  # of a node
+_READS, _MAKES, _NAME, _OPERATOR, _ATTRIBUTE = 1, 2, 3, 4, 5  # of a node
 _BODIES = 6, 11  # of an attribute
 _VALUE_NAME = 1
 
 
 @dataclass(frozen=True)
 class Node:
-    """A node: its name, the names it reads (including its bodies) and makes, and its message."""
+    """A node: its name, the names it reads (including its bodies) and makes, and its message.
+
+    An operator without its domain. Names that it reads are empty for omitted operands.
+    """
 
     name: str
     reads: Sequence[str]
     makes: Sequence[str]
     message: bytes
+    operator: str = ""
 
 
-def nodes_of(model: bytes) -> list[Node]:
+def nodes_of(model: bytes | mmap) -> list[Node]:
     """Return the nodes of the main graph of a serialized model. Linear in its bytes."""
     fields = _fields(memoryview(model))
     graph = next((value for number, value, _ in fields if number == _GRAPH), b"")
@@ -60,8 +65,8 @@ def _node(message: memoryview) -> Node:
     reads, makes = (_texts(message, number) for number in (_READS, _MAKES))
     attributes = [value for number, value in fields if number == _ATTRIBUTE]
     inner = [text for attribute in attributes for text in _inner_reads(attribute)]
-    name = "".join(_texts(message, _NAME))
-    return Node(name, [*reads, *inner], makes, bytes(message))
+    name, operator = ("".join(_texts(message, number)) for number in (_NAME, _OPERATOR))
+    return Node(name, [*reads, *inner], makes, bytes(message), operator)
 
 
 def _inner_reads(attribute: memoryview) -> Iterator[str]:

@@ -18,6 +18,9 @@ from tensoropt.runtime.support.kinds import (
 from tensoropt.runtime.support.options import Options, option
 
 __all__ = [
+    "EXACT",
+    "FAST",
+    "MODEL",
     "GivenSizes",
     "InferenceArguments",
     "InferenceOptions",
@@ -31,6 +34,9 @@ __all__ = [
 GivenSizes = int | str | tuple[int, int] | range
 """A size of a dimension, or a range of sizes: (first, last), a range or the text of a flag."""
 
+EXACT, MODEL, FAST = "exact", "model", "fast"
+"""Limits of the rounding that ONNX Runtime may add to models with quantised values."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RankOptions(Options):
@@ -38,8 +44,8 @@ class RankOptions(Options):
 
     Ranks without progress for ``stall_s`` seconds are ended: no rank of a job has reached another
     collective, message, or begin or end of a run of a graph; or a run of a session, or a step of a
-    text, has not ended. None sets no limit. ``dims`` has the sizes of symbolic dimensions; the sizes
-    of the plan may be repeated.
+    text, has not ended. None sets no limit. ``dims`` has the sizes of symbolic dimensions; the
+    sizes of the plan may be repeated.
     """
 
     provider: str = option(
@@ -67,11 +73,19 @@ class InferenceOptions(RankOptions):
     """Options of ranks that run models.
 
     The user of a plan names the libraries ``custom_ops``, as a plan must not make a machine load
-    code.
+    code. ``rounding`` is "exact", "model" or "fast".
     """
 
     custom_ops: Sequence[str | PathLike[str]] = option(
         (), LIBRARIES, "library of custom operators of the plans (repeatable)", "LIB.so"
+    )
+    rounding: str = option(
+        MODEL,
+        choice(EXACT, MODEL, FAST),
+        "of models with quantised values; exact: compute in floats between them, model: in "
+        "integers of 8 bits where the model rounds to 8 bits, fast: as ONNX Runtime does by "
+        "default, also with activations rounded to 8 bits and sums that overflow "
+        "(default %(default)s)",
     )
 
 
@@ -102,6 +116,7 @@ class InferenceArguments(RankArguments, total=False):
     """`InferenceOptions` as keyword arguments."""
 
     custom_ops: Sequence[str | PathLike[str]]
+    rounding: str
 
 
 class SessionArguments(InferenceArguments, total=False):

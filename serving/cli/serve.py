@@ -31,7 +31,7 @@ models.
 Exit status: 0 after SIGTERM or Ctrl-C, once all requests in progress are answered; 1 with one line
 of error."""
 
-_RANK_FLAGS = "provider", "threads", "share_gpus", "cuda_graphs", "custom_ops"
+_RANK_FLAGS = "provider", "threads", "share_gpus", "cuda_graphs", "custom_ops", "rounding"
 _LIMITS = {
     "stall_s": "restart ranks if a run or a step of a text takes longer (--timeout)",
     "start_timeout_s": "restart ranks that are not ready after S seconds (%(default)g)",
