@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, ClassVar
 
 from tensoropt.compiler.layout.execution import AMPLE, GRAPH
-from tensoropt.compiler.planning.memory_limit import check_capacity, pick
+from tensoropt.compiler.planning.memory_limit import pick
 from tensoropt.compiler.planning.pinned_search import PinsCost
 from tensoropt.compiler.planning.replicas import ReplicatedPoint
 from tensoropt.compiler.planning.request import Request
@@ -125,10 +125,9 @@ class SearchStrategiesPass(Request, Pass):
         if report.result.interrupted:
             raise KeyboardInterrupt
         points, request = report.result.points, report.request
-        point = pick(points, request, request.picked)
-        if not report.shows_all:
-            check_capacity(f"point {point.index}", point, points, request)
-        return point
+        if report.shows_all and all(point.is_above_capacity for point in points):
+            return points[0]
+        return pick(points, request, request.picked)
 
 
 def settle(

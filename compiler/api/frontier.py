@@ -189,7 +189,7 @@ class Point:
     def marks(self) -> tuple[str, ...]:
         """The marks of the point in the whole frontier: fastest, leanest, knee, above capacity.
 
-        The fastest point and the knee are those within the capacity of the device, if any is.
+        The points with names are within the capacity of the device.
         """
         return tuple(points_of.marks(self._whole.result.points).get(self.index, ()))
 
@@ -395,7 +395,8 @@ class Frontier(Sequence[Point]):
     def pick(self, which: str | int) -> Point:
         """Return the point ``which``: fastest, leanest, knee, or an index.
 
-        Points above the capacity of the device are passed over, unless all are above it.
+        Points above the capacity of the device are passed over. Raises :class:`DoesNotFitError` if
+        all are above it.
         """
         if not self._found:
             raise self._nothing()
@@ -413,17 +414,19 @@ class Frontier(Sequence[Point]):
         return self.limit(parse_bytes(str(memory), "memory"))
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return a data frame with a row per point; times are in seconds, memory is in bytes."""
+        """Return a data frame with a row per point; times are in seconds, memory is in bytes.
+
+        Points above the capacity of the device come last.
+        """
         try:
             import pandas
         except ModuleNotFoundError:
             raise UserError(
                 "to_pandas needs pandas, expected: pip install 'tensoropt[pandas]'"
             ) from None
-        rows = [
-            {**points_of.as_dict(point), "mesh": points_of.mesh_name(point.mesh)} for point in self
-        ]
-        marks = [" ".join(point.marks) for point in self]
+        points = points_of.fitting_first(self)
+        rows = [{**points_of.as_dict(p), "mesh": points_of.mesh_name(p.mesh)} for p in points]
+        marks = [" ".join(point.marks) for point in points]
         return pandas.DataFrame(rows).assign(marks=marks).set_index("index")
 
     def plot(self, path: str | Path, point: Point | None = None) -> None:
@@ -528,10 +531,10 @@ class Frontier(Sequence[Point]):
     def _nothing(self) -> UserError:
         if self._limit_bytes is None or self._whole.report.result is None:
             return UserError("expected a frontier with points, got: an empty one")
-        need, request = points_of.least_process_bytes(self._whole.result.points), self.request
+        lean, request = points_of.leanest(self._whole.result.points), self.request
         if self._limit_bytes != request.limit_bytes:
             request = replace(request, memory=str(self._limit_bytes))
-        return nothing_fits(request, self._limit_bytes, need)
+        return nothing_fits(request, self._limit_bytes, lean.process_bytes, lean=lean)
 
 
 class Interrupted(KeyboardInterrupt):  # named like its base, without Error

@@ -53,8 +53,9 @@ examples:
   tensoropt-opt model.mlir -p 'insert-reshards,cse'            run passes on MLIR text
   tensoropt-opt edited.mlir --weights model.onnx -o plan/      write the plan of edited MLIR text
 
-exit status: 0 success, 1 a mistake in the input or the flags (one line on stderr), 130 interrupted
-(a search prints the frontier found so far), 141 the reader of stdout has gone.
+exit status: 0 success, 1 a mistake in the input or the flags (one line on stderr), 3 no plan fits
+the memory of a device, or --memory, 130 interrupted (a search prints the frontier found so far),
+141 the reader of stdout has gone.
 """
 
 # The flags of the short help, by destination.

@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -36,9 +36,12 @@ from tensoropt.compiler.report.machine import frontier_csv, frontier_json
 from tensoropt.compiler.report.notes import interruption
 from tensoropt.compiler.report.plot import check_plot_path, plot_comparison
 from tensoropt.compiler.report.table import frontier_table
+from tensoropt.compiler.search.frontier.points import split_name
+from tensoropt.compiler.search.problem.problem import DoesNotFitError
 from tensoropt.compiler.support.collection import without_collection
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.progress import Progress
+from tensoropt.compiler.support.units import format_bytes, format_seconds
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
 from tensoropt.passes.search_strategies import SearchReport
 from tensoropt.runtime.plan.dims import parse_ranges
@@ -96,6 +99,10 @@ def _check_places(args: argparse.Namespace) -> None:
             check_replaceable(args.output)
 
 
+_OF_A_POINT = ("output", "pick", "explain", "report", "netron", "annotations", "dtensor")
+"""Flags that need a point that fits."""
+
+
 @dataclass
 class _Planning:
     """One request, from a model to the printed and written results."""
@@ -147,7 +154,24 @@ class _Planning:
         except Interrupted as stopped:
             return _print_interrupted(self.args, self.request, stopped.frontier)
         self._tell(frontier.lacking)
-        return self._write(frontier, frontier.pick(self.request.picked))
+        try:
+            point = frontier.pick(self.request.picked)
+        except DoesNotFitError as error:
+            return self._show_unfit(frontier, error)
+        return self._write(frontier, point)
+
+    def _show_unfit(self, frontier: Frontier, error: DoesNotFitError) -> int:
+        """Print a requested table of points that all are too large; no other output is possible."""
+        if not self.args.pareto:
+            raise error
+        _print_frontier(self.args, frontier.whole.facts())
+        if self.args.plot is not None:
+            frontier.whole.plot(self.args.plot)
+        sys.stdout.flush()
+        if any(self.args.given.get(name) for name in _OF_A_POINT):
+            raise error
+        self._tell([f"note: {error}"])
+        return 0
 
     def _forms(self, program: Program) -> dict[str, Callable[[], Frontier]]:
         """Return the search of each form of the model, by name."""
@@ -184,6 +208,10 @@ class _Planning:
         self._tell(write_standard(self.args, point))
         if self.args.output is not None:
             point.write(self.args.output, self.say)
+            self.say.clear()
+            if self.args.format in (None, "table"):
+                print(_describe_written(self.args.output, frontier, point))
+                sys.stdout.flush()
         self._tell(notes)
         return 0
 
@@ -206,6 +234,14 @@ class _Planning:
             print(line, file=sys.stderr)
 
 
+def _describe_written(folder: Path, frontier: Frontier, point: Point) -> str:
+    """Return the line on the point that was written."""
+    marks = f" ({', '.join(point.marks)})" if point.marks else ""
+    figures = f"{format_seconds(point.time_s)}, {format_bytes(point.process_bytes)} per device"
+    of = f"point {point.index} of {len(frontier.whole)}{marks}, {split_name(point.found)}"
+    return f"plan: {folder}: {of}: {figures}"
+
+
 def _netron_notes(path: Path, found: int, nodes: int) -> Iterator[str]:
     """Yield the note on nodes that are not in the plan."""
     if found < nodes:
@@ -216,7 +252,8 @@ def _print_interrupted(args: argparse.Namespace, request: Request, frontier: Fro
     """Print the results before Ctrl-C; no file is written for a partial result."""
     chosen = None
     if not args.pareto and args.output is None:
-        chosen = frontier.limit(request.memory_bytes).pick(request.picked)
+        with suppress(DoesNotFitError):  # the table then has all points
+            chosen = frontier.limit(request.memory_bytes).pick(request.picked)
     report = frontier.facts(chosen, narrowed=chosen is not None)
     _print_frontier(args, report)
     sys.stdout.flush()

@@ -17,7 +17,7 @@ from tensoropt.compiler.report.frontier import ScalingReport
 from tensoropt.compiler.report.machine import profile_csv, profile_json
 from tensoropt.compiler.report.plot import plot_profile
 from tensoropt.compiler.report.table import profile_table
-from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.search.problem.problem import DoesNotFitError
 from tensoropt.compiler.support.progress import Progress
 from tensoropt.compiler.support.units import format_bytes
 from tensoropt.runtime.family.family import Family
@@ -77,11 +77,11 @@ def _print_rows(args: argparse.Namespace, report: ScalingReport) -> None:
 
 
 def _check_any(rows: Sequence[Row], request: Request) -> None:
-    """Raise UserError after a printed profile in which nothing fits."""
+    """Raise DoesNotFitError after a printed profile in which nothing fits."""
     limit_bytes = request.limit_bytes
     if limit_bytes is not None and all(row.point is None for row in rows):
         sys.stdout.flush()
-        raise UserError(
+        raise DoesNotFitError(
             f"{limit_name(request)}: nothing fits {format_bytes(limit_bytes)} on up to "
             f"{rows[-1].devices} devices, {remedy(request)}"
         )

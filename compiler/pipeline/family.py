@@ -19,6 +19,7 @@ from tensoropt.compiler.exporter.plan.writer import (
 from tensoropt.compiler.pipeline.export import export_initial, fill_training_plan
 from tensoropt.compiler.pipeline.phases import Compilation
 from tensoropt.compiler.planning.memory_limit import limit_name, remedy
+from tensoropt.compiler.search.problem.problem import DoesNotFitError
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.version import TOOL
 from tensoropt.compiler.training.cut import copy_of
@@ -101,10 +102,10 @@ class FamilyWriter:
             self._add(name, row, point)
 
     def finish(self, request: Request) -> None:
-        """Write family.json; raises :class:`UserError` if the family has no plan."""
+        """Write family.json; raises :class:`DoesNotFitError` if the family has no plan."""
         if not self.plans:
             last = self.left_out[-1]
-            raise UserError(
+            raise DoesNotFitError(
                 f"{limit_name(request)}: nothing fits up to {last['devices']} devices, where "
                 f"{last['why_not']}; {remedy(request)}"
             )

@@ -1,25 +1,28 @@
 """Points within the memory limit of a request, and the errors for points above it.
 
 The limit is ``memory``, else the capacity of the device. Points above ``memory`` are no answer to
-a request; points above the capacity are shown, but neither picked nor compiled.
+a request; points above the capacity are shown last, but neither named, picked nor compiled.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-from tensoropt.compiler.planning.request import Request
+from tensoropt.compiler.planning.request import MAX_DEVICES, Request
 from tensoropt.compiler.search.frontier.points import (
     Point,
-    least_process_bytes,
+    leanest,
+    micro_batches_of,
     overfull_of,
     pick_point,
+    recompute_of,
 )
 from tensoropt.compiler.search.problem.problem import DoesNotFitError
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.units import BYTES, format_bytes
+from tensoropt.compiler.training.spec import RECOMPUTE
 
 __all__ = [
     "check_capacity",
@@ -44,21 +47,24 @@ def points_within(points: Sequence[_P], limit_bytes: int | None) -> Sequence[_P]
 
 
 def fitting(points: Sequence[_P], request: Request) -> Sequence[_P]:
-    """Return the points within the limit; all of them if each is above the capacity.
+    """Return the points within the limit.
 
-    Raises UserError if all are above ``memory``, and says by how much.
+    Raises DoesNotFitError if all are above it, and says by how much.
     """
     within = points_within(points, request.limit_bytes)
     fits = [point for point in within if not point.is_above_capacity]
     if not fits and request.memory_bytes is not None:
-        raise nothing_fits(request, request.memory_bytes, least_process_bytes(points))
+        lean = leanest(points)
+        raise nothing_fits(request, request.memory_bytes, lean.process_bytes, lean=lean)
+    if not fits and any(own.is_above_capacity for own in points):
+        raise _nothing_fits_capacity(request, points)
     return fits or points
 
 
 def pick(points: Sequence[_P], request: Request, which: str) -> _P:
     """Return the point that ``which`` names among those that fit.
 
-    Raises UserError for the index of a point above the capacity.
+    Raises UserError for the index of a point above the capacity, and if no point fits.
     """
     for point in points:
         if which == str(point.index):
@@ -91,9 +97,10 @@ def check_capacity(place: str, point: Point, points: Sequence[Point], request: R
 
 def _nothing_fits_capacity(request: Request, points: Sequence[Point]) -> DoesNotFitError:
     """Return the error for points that all are above the capacity; it names the nearest one."""
-    found = (overfull_of(point) for point in points)
-    least = min((own for own in found if own), key=lambda own: own.excess_bytes)
-    error = nothing_fits(request, least.capacity_bytes, least.need_bytes)
+    found = ((overfull_of(point), point) for point in points)
+    pairs = [(over, point) for over, point in found if over is not None]
+    least, point = min(pairs, key=lambda pair: pair[0].excess_bytes)
+    error = nothing_fits(request, least.capacity_bytes, least.need_bytes, lean=point)
     return DoesNotFitError(f"{error} on {least.device}") if request.groups else error
 
 
@@ -110,17 +117,52 @@ def limit_name(request: Request) -> str:
     return f"{request.interface.name_of('device')} {request.description.name}"
 
 
-def remedy(request: Request) -> str:
-    """Return the words on how to make plans fit the limit."""
-    if request.memory is not None:
-        return "expected more memory or devices"
-    return f"expected more devices, or {request.interface.name_of('memory')} with another limit"
+def remedy(request: Request, more: str = "more devices", ways: Sequence[str] = ()) -> str:
+    """Return the words on how to make plans fit the limit, also in other ``ways``."""
+    limit = "more memory"
+    if request.memory is None:
+        limit = f"{request.interface.name_of('memory')} with another limit"
+    *first, last = [more, *ways, limit]
+    return f"expected {', '.join(first)} or {last}"
 
 
-def nothing_fits(request: Request, limit_bytes: int, need: int, bound: str = "") -> DoesNotFitError:
-    """Return the error for a memory limit below ``need`` bytes; see :func:`lacking`."""
+def _more_devices(request: Request, limit_bytes: int, lean: Point) -> str:
+    """Return the words on more devices, with the number on which the tensors would fit.
+
+    That takes for granted that all tensors can be split further.
+    """
+    name, beside = request.interface.name_of("devices"), lean.process_bytes - lean.memory_bytes
+    count = request.devices
+    while lean.memory_bytes * request.devices / count > limit_bytes - beside:
+        count *= 2
+        if count > MAX_DEVICES:
+            return f"more {name}"
+    return f"more {name} (at least {count})"
+
+
+def _ways(request: Request, lean: Point) -> Iterator[str]:
+    """Yield the options that may save memory and that the leanest point does not use."""
+    name = request.interface.name_of
+    if request.stages == 1 and request.mesh is None and request.devices > 1:
+        yield f"{name('stages')} auto"
+    if micro_batches_of(lean) == 1:
+        yield f"more {name('micro_batches')}"
+    if recompute_of(lean) == RECOMPUTE[0]:
+        yield name("recompute")
+
+
+def nothing_fits(
+    request: Request, limit_bytes: int, need: int, bound: str = "", *, lean: Point | None = None
+) -> DoesNotFitError:
+    """Return the error for a memory limit below ``need`` bytes; see :func:`lacking`.
+
+    ``lean`` is the leanest point, if there is one.
+    """
     devices, rest = request.devices, request.rest_bytes
     expected = remedy(request)
+    if lean is not None and not request.groups:
+        more = _more_devices(request, limit_bytes, lean)
+        expected = remedy(request, more, [*_ways(request, lean)])
     if rest >= limit_bytes:
         expected = f"a process takes {format_bytes(rest)} without any model, expected more memory"
     return DoesNotFitError(

@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 from tensoropt.compiler.cost.expected_error import PlanError
 from tensoropt.compiler.exporter.standard.cache_effect import Effect
-from tensoropt.compiler.search.frontier.points import Point
+from tensoropt.compiler.search.frontier.points import Overfull, Point, fitting_first, overfull_of
 
 __all__ = ["FrontierReport", "Left", "ScalingReport"]
 
@@ -41,9 +41,9 @@ class FrontierReport:
     time; ``None`` is no bound. ``found`` is the number of points that the search found on all
     meshes, 0 if not known. Bounds are for the searched meshes, without those in ``left_out``.
     ``interrupted``: Ctrl-C ended the search. ``stopped`` is the reason why it ended before it
-    proved the requested bound: the ``time_limit_s``, the memory limit, or tables that had nothing
-    more to learn; ``None`` if it did prove it. If deeper meshes were left out for lack of time,
-    ``axes`` is the largest number of axes of the meshes that the bound is about. With
+    proved the requested bound: the ``time_limit_s``, the memory limit, or cost tables that cannot
+    be refined further; ``None`` if it did prove it. If deeper meshes were left out for lack of
+    time, ``axes`` is the largest number of axes of the meshes that the bound is about. With
     ``by_tables``, the bound is about cost tables, which may charge more memory than programs need.
     ``error`` is the expected error of the figures, ``None`` if the device has not been measured.
     Plots show ``references`` next to the points. Points of several ``forms`` of the model have the
@@ -72,8 +72,15 @@ class FrontierReport:
 
     @property
     def shown(self) -> Sequence[Point]:
-        """The points that a report lists."""
-        return [self.chosen] if self.narrowed and self.chosen is not None else self.points
+        """The points that a report lists, those above the capacity last."""
+        one = [self.chosen] if self.narrowed and self.chosen is not None else None
+        return one or fitting_first(self.points)
+
+    @property
+    def overfull(self) -> Sequence[Overfull]:
+        """The processes of the points above the capacity of their device."""
+        every = map(overfull_of, self.points)
+        return [own for own in every if own is not None]
 
     @property
     def ended(self) -> str:
@@ -82,7 +89,7 @@ class FrontierReport:
             return f"after {self.time_limit_s:.3g} s"
         if self.stopped == "memory":
             return "with the memory it may use"
-        return "with nothing more to learn" if self.stopped else ""
+        return "at the finest cost tables" if self.stopped else ""
 
 
 @dataclass(frozen=True)

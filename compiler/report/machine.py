@@ -49,15 +49,12 @@ def frontier_json(frontier: FrontierReport) -> str:
     """Return the frontier as one JSON object, with a line end; no bound is null.
 
     ``stopped`` is null if the search was complete, else "time", "memory" or "tables". ``axes`` is
-    the number of axes up to which the bound covers all meshes, null if no mesh is missing. Points
+    the number of axes up to which the bound covers all meshes, null if no mesh is missing.
+    ``above_capacity`` counts the points above the capacity of the device, which come last. Points
     of several forms of a model have its name; ``effects`` of 8-bit caches are by model.
     """
-    shown = {point.index for point in frontier.shown}
-    points = [
-        {**row, **_form(frontier, row["index"])}
-        for row in describe_points(frontier.points)
-        if row["index"] in shown
-    ]
+    rows = {row["index"]: row for row in describe_points(frontier.points)}
+    points = [{**rows[p.index], **_form(frontier, p.index)} for p in frontier.shown]
     time_epsilon = frontier.time_epsilon
     if time_epsilon is not None and not math.isfinite(time_epsilon):
         time_epsilon = None  # JSON has no infinity
@@ -69,7 +66,8 @@ def frontier_json(frontier: FrontierReport) -> str:
     left_out = [{"mesh": list(left.mesh), "reason": left.reason} for left in frontier.left_out]
     ended = {"interrupted": frontier.interrupted, "stopped": frontier.stopped}
     chosen = None if frontier.chosen is None else frontier.chosen.index
-    found = {"left_out": left_out, "chosen": chosen, **described(frontier.effects)}
+    above = {"above_capacity": len(frontier.overfull)}
+    found = {"left_out": left_out, **above, "chosen": chosen, **described(frontier.effects)}
     found["points"] = points
     return json_text(frontier, {**_error(frontier), **bounds, **ended, **found})
 

@@ -63,7 +63,11 @@ def endings(frontier: FrontierReport, *, anytime: bool) -> Iterator[str]:
     if frontier.interrupted:
         return
     if frontier.stopped == "tables":
-        yield (f"note: the search ended {frontier.ended}: more time would not bring its bound down")
+        bound = "the bound" if frontier.epsilon is None else f"the bound of {frontier.epsilon:.2%}"
+        yield (
+            f"note: {bound} is final, and more --search-time does not lower it: the cost tables of "
+            "the search are at their finest, and the plans cost more than these say"
+        )
     elif anytime and frontier.stopped:
         yield (
             f"note: the search ended {frontier.ended}; --search-time 60 gives it a minute, "

@@ -133,7 +133,17 @@ def counted(frontier: FrontierReport) -> str:
     if frontier.found > count:
         whole += f" (of {frontier.found} found)"
     shown = f"one of {whole}" if frontier.narrowed else whole
-    return f"{shown}{_bound(frontier)}{_left_out_text(frontier)}, per device"
+    return f"{shown}{_bound(frontier)}{_left_out_text(frontier)}{_above_text(frontier)}, per device"
+
+
+def _above_text(frontier: FrontierReport) -> str:
+    """Return the words on the number of points above the capacity; empty for none."""
+    above, count = frontier.overfull, len(frontier.points)
+    if not above:
+        return ""
+    sizes = {own.capacity_bytes for own in above}
+    memory = format_bytes(sizes.pop()) if len(sizes) == 1 else "memory"
+    return f", {'all' if len(above) == count else len(above)} above the {memory} of a device"
 
 
 def _bound(frontier: FrontierReport) -> str:

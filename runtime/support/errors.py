@@ -53,10 +53,13 @@ _BOUND = "Error in execution: "  # ONNX Runtime's prefix for errors with bound i
 class TensoroptError(Exception):
     """One line that names a place, a cause and a remedy: `UserError` or `RankFailedError`.
 
-    The command line prints it as ``error: <text>`` and exits with status 1, without a traceback.
+    The command line prints it as ``error: <text>`` and exits with status 1, without a traceback, or
+    with the ``exit_status`` of the class.
     """
 
     __module__ = "tensoropt"  # where people find it
+
+    exit_status: int | None = None
 
 
 class UserError(TensoroptError):

@@ -107,8 +107,8 @@ def run_command(work: Callable[[], int | None], *, failure: int = 1) -> int:
     """Run a command and return its exit status; ``None`` of ``work`` is success.
 
     A user's mistake, an ``OSError`` (a full disk, an unreadable file) or lack of memory is printed
-    as one line on stderr, with the status ``failure``. Any other exception is a bug of tensoropt,
-    with a traceback.
+    as one line on stderr, with the status of the error, or else ``failure``. Any other exception is
+    a bug of tensoropt, with a traceback.
     """
     if sys.stdout is None:
         return _refuse("standard output is closed", failure)
@@ -117,7 +117,7 @@ def run_command(work: Callable[[], int | None], *, failure: int = 1) -> int:
         sys.stdout.flush()
         return status or 0
     except TensoroptError as error:
-        return _refuse(command_text(error), failure)
+        return _refuse(command_text(error), error.exit_status or failure)
     except KeyboardInterrupt:
         return INTERRUPTED
     except MemoryError as error:

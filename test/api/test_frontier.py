@@ -182,7 +182,7 @@ def test_the_text_is_that_of_the_command(
 def test_errors_name_arguments_where_those_of_the_command_name_flags(
     mlp: Path, model: to.Model, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([str(mlp), "--dim", "batch=8", "--devices", "2", "--memory", "1B"]) == 1
+    assert main([str(mlp), "--dim", "batch=8", "--devices", "2", "--memory", "1B"]) == 3
     with pytest.raises(to.UserError) as refused:
         model.frontier(devices=2, memory=1)
     assert capsys.readouterr().err == f"error: --{refused.value}\n"

@@ -39,9 +39,9 @@ def opt(capsys: pytest.CaptureFixture[str]) -> Opt:
 def refused(opt: Opt) -> Callable[..., str]:
     """Run a command that must fail with one line on stderr and nothing on stdout; return it."""
 
-    def run(*argv: str | Path) -> str:
+    def run(*argv: str | Path, status: int = 1) -> str:
         outcome = opt(*argv)
-        assert outcome.status == 1
+        assert outcome.status == status
         assert outcome.out == ""
         assert outcome.err.startswith("error: ")
         assert outcome.err.count("\n") == 1

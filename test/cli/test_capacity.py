@@ -8,8 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
+import tensoropt as to
 from tensoropt.compiler.cost import devices
 from tensoropt.compiler.support.units import format_bytes
 
@@ -61,9 +64,25 @@ def test_points_above_are_marked_and_have_no_name(opt, deep, device, sizes) -> N
         assert outcome.out.count("above capacity") == 1
         assert outcome.err == passed_over(sizes[0], sizes[1], 1)
     found = points(opt(deep, *FLAGS, *own, "--pareto", "--format", "json"))
-    assert found[0]["marks"] == ["above capacity"]
-    assert found[1]["marks"][0] == "fastest"
-    assert "leanest" in found[-1]["marks"]
+    assert [own["index"] for own in found] == [*range(1, len(sizes)), 0]
+    assert found[-1]["marks"] == ["above capacity"]
+    assert found[0]["marks"][0] == "fastest"
+    assert "leanest" in found[-2]["marks"]
+
+
+def test_reports_begin_with_points_that_fit(opt, deep, device, sizes, tmp_path) -> None:
+    own, page = device(sizes[1]), tmp_path / "a.html"
+    title, _, *rows = opt(deep, *FLAGS, *own, "--pareto").out.splitlines()
+    assert f", 1 above the {format_bytes(sizes[1])} of a device, per device" in title
+    assert [row.split()[0] for row in rows[:-1]] == [*map(str, range(1, len(sizes))), "0"]
+    table = opt(deep, *FLAGS, *own, "--pareto", "--format", "csv").out.splitlines()
+    assert table[-1].startswith("0,")
+    assert table[1].startswith("1,")
+    document = opt(deep, *FLAGS, *own, "--pareto", "--format", "json", "--report", page).out
+    assert json.loads(document)["above_capacity"] == 1
+    listed = re.findall(r'"index": ?(\d+), ?"mesh"', page.read_text())
+    assert listed == [*map(str, range(1, len(sizes))), "0"]
+    assert "1 above the" in page.read_text()
 
 
 def test_a_plan_is_the_fastest_that_fits(opt, deep, device, sizes, tmp_path) -> None:
@@ -95,20 +114,71 @@ def test_memory_takes_the_place_of_the_capacity(opt, deep, device, sizes, tmp_pa
 
 def test_no_plan_is_written_if_none_fits(opt, refused, deep, device, sizes, tmp_path) -> None:
     own, plan = device(1000), tmp_path / "plan"
-    table = opt(deep, *FLAGS, *own, "--pareto")
-    assert (table.status, table.err) == (0, "")
-    rows = table.out.splitlines()[2:-1]
-    assert [row.endswith("above capacity") for row in rows] == [True] * len(sizes)
     need = min(sizes)
     message = (
         f"--device small: nothing fits {format_bytes(1000)} on 2 devices, the leanest plan needs "
         f"{format_bytes(need)} ({need} bytes), {format_bytes(need - 1000)} more; "
-        "expected more devices, or --memory with another limit"
+        "expected more --devices (at least 8), --stages auto or --memory with another limit"
     )
-    assert refused(deep, *FLAGS, *own, "-o", plan) == message
-    assert refused(deep, *FLAGS, *own, "--pick", "0") == message
+    table = opt(deep, *FLAGS, *own, "--pareto")
+    assert (table.status, table.err) == (0, f"note: {message}\n")
+    title, _, *rows = table.out.splitlines()[:-1]
+    assert ", all above the 0.98 KiB of a device," in title
+    assert [row.split("  ")[-1] for row in rows] == ["above capacity"] * len(sizes)
+    found = json.loads(opt(deep, *FLAGS, *own, "--pareto", "--format", "json").out)
+    assert (found["above_capacity"], found["chosen"]) == (len(sizes), None)
+    assert [point["marks"] for point in found["points"]] == [["above capacity"]] * len(sizes)
+    picked = [("--pick", name) for name in ("0", "fastest", "leanest", "knee")]
+    page = "--report", tmp_path / "a.html"
     assert refused(deep, *FLAGS, *own, "--emit", "search") == message
+    for flags in (("-o", plan), *picked, ("--explain",), page, ()):
+        outcome = opt(deep, *FLAGS, *own, *flags)
+        assert (outcome.status, outcome.out, outcome.err) == (3, "", f"error: {message}\n"), flags
+    outcome = opt(deep, *FLAGS, *own, "--pareto", "-o", plan)
+    assert (outcome.status, outcome.out) == (3, table.out)
     assert not plan.exists()
+    assert [own.name for own in tmp_path.glob("*.html")] == []
+
+
+def test_the_error_names_numbers_of_devices_that_may_fit(opt, tmp_path) -> None:
+    """A weight of 1 TiB on devices of 80 GB."""
+    size = 1 << 19
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, size]) for name in "xy")
+    weight = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[size, size])
+    weight.data_location = TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value="weights.bin")
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y],
+        [weight])  # fmt: skip
+    opsets = [helper.make_opsetid("", 20)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), tmp_path / "m.onnx")
+    outcome = opt(tmp_path / "m.onnx", "--device", "h100", "--mesh", "8")
+    assert outcome.status == 3
+    assert "the leanest plan needs 128 GiB (137441312768 bytes), 53.5 GiB more" in outcome.err
+    assert "; expected more --devices (at least 16) or --memory with another" in outcome.err
+
+
+def test_a_step_that_does_not_fit_has_more_remedies(opt, deep, device) -> None:
+    step = "--train", "--loss", "mse:y,t", "--recompute", "none", "--micro-batches", "1"
+    outcome = opt(deep, *FLAGS, *step, *device(1000))
+    assert outcome.err.endswith(
+        "; expected more --devices (at least 32), --stages auto, more --micro-batches, "
+        "--recompute or --memory with another limit\n"
+    )
+
+
+def test_no_point_has_a_name_if_none_fits_in_python(deep, device) -> None:
+    frontier = to.load(deep).frontier(devices=2, epsilon=0, device=device(1000)[1])
+    assert frontier[0].marks == ("above capacity",)
+    assert ", all above the 0.98 KiB of a device," in repr(frontier)
+    for name in ("fastest", "leanest", "knee"):
+        with pytest.raises(to.DoesNotFitError, match=r"more devices \(at least 8\), stages auto"):
+            getattr(frontier, name)
+
+
+def test_data_frames_begin_with_points_that_fit(deep, device, sizes) -> None:
+    pytest.importorskip("pandas")
+    frontier = to.load(deep).frontier(devices=2, epsilon=0, device=device(sizes[1])[1])
+    assert [*frontier.to_pandas().index] == [*range(1, len(sizes)), 0]
 
 
 def test_reports_mark_points_above(opt, deep, device, sizes, tmp_path) -> None:
@@ -159,5 +229,6 @@ def test_steps_in_stages_obey_the_capacity(opt, refused, deep, device, tmp_path)
     written = json.loads((plan / "plan.json").read_text(encoding="utf-8"))
     assert written["predicted"]["process_bytes"] < sizes[0]
     none = tmp_path / "none"
-    assert "nothing fits" in refused(deep, *asked, *device(sizes[-1] // 2), "-o", none)
+    outcome = opt(deep, *asked, *device(sizes[-1] // 2), "-o", none)
+    assert (outcome.status, "nothing fits" in outcome.err) == (3, True)
     assert not none.exists()

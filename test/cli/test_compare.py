@@ -93,11 +93,13 @@ def test_search_time(opt, mlp: Path) -> None:
         (["--search-time", "-1"], "--search-time: expected seconds, at least 0, got: '-1'"),
         (["--search-time", "inf"], "--search-time: expected seconds, at least 0, got: 'inf'"),
         (["--search", "ilp", "--epsilon", "0.1"], "--epsilon belongs to --search ft, got: --sea"),
-        (
-            ["--device", "v100", "--devices", "2", "--search", "ilp", "--memory", "16B"],
-            "--search ilp: no choice fits, expected more memory, got: 16 bytes",
-        ),
     ],
 )
 def test_wrong_flag(refused, mlp: Path, flags: list[str], message: str) -> None:
     assert message in refused(mlp, *flags)
+
+
+def test_an_integer_program_without_room(refused, mlp: Path) -> None:
+    flags = ["--device", "v100", "--devices", "2", "--search", "ilp", "--memory", "16B"]
+    message = refused(mlp, *flags, status=3)
+    assert "--search ilp: no choice fits, expected more memory, got: 16 bytes" in message

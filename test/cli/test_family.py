@@ -65,7 +65,7 @@ def test_counts_that_do_not_fit_are_in_it(opt, mlp: Path, tmp_path: Path) -> Non
 
 def test_nothing_is_written_where_nothing_fits(refused, mlp: Path, tmp_path: Path) -> None:
     folder = tmp_path / "family"
-    message = refused(mlp, *PROFILE, "--devices", "2", "--memory", "100", "-o", folder)
+    message = refused(mlp, *PROFILE, "--devices", "2", "--memory", "100", "-o", folder, status=3)
     assert message.startswith("--memory: nothing fits up to 2 devices, where the leanest plan ")
     assert beside(folder) == []
 

@@ -135,15 +135,17 @@ def test_a_note_says_what_is_limited(opt, mlp: Path) -> None:
 def test_nothing_fits(refused, opt, mlp: Path) -> None:
     whole = points(opt(mlp, "--devices", "2", "--pareto", "--format", "json"))
     need = min(int(point["process_bytes"]) for point in whole)
-    message = refused(mlp, "--devices", "2", "--memory", str(need - 100))
+    message = refused(mlp, "--devices", "2", "--memory", str(need - 100), status=3)
     assert message.startswith("--memory: nothing fits ")
     assert f" on 2 devices, the leanest plan needs {format_bytes(need)} ({need} bytes), " in message
-    assert message.endswith("100 B more; expected more memory or devices")
+    assert message.endswith(
+        "100 B more; expected more --devices (at least 4), --stages auto or more memory"
+    )
 
 
 def test_less_than_a_process_takes(refused, mlp: Path) -> None:
     """More devices would not help."""
-    message = refused(mlp, "--devices", "2", "--memory", "10MiB")
+    message = refused(mlp, "--devices", "2", "--memory", "10MiB", status=3)
     assert re.search(
         r" more; a process takes \d.* MiB without any model, expected more memory$", message
     )
@@ -180,18 +182,22 @@ def test_profile(opt, mlp: Path) -> None:
 def test_a_profile_of_nothing_fails(opt, mlp: Path) -> None:
     limited = ["--device", "v100", "--devices", "2", "--memory", "1KiB"]
     outcome = opt(mlp, *limited, "--objective", "profile", "--format", "json")
-    assert outcome.status == 1
+    assert outcome.status == 3
     assert [row["point"] for row in json.loads(outcome.out)["profile"]] == [None, None]
     assert outcome.err == (
         "error: --memory: nothing fits 1.00 KiB on up to 2 devices, "
-        "expected more memory or devices\n"
+        "expected more devices or more memory\n"
     )
 
 
 def test_plan(opt, mlp: Path, tmp_path: Path) -> None:
     for name in ("a", "b"):
         outcome = opt(mlp, "--devices", "2", "--pick", "knee", "-o", tmp_path / name)
-        assert outcome == (0, "", "")
+        assert (outcome.status, outcome.err) == (0, "")
+        assert re.fullmatch(
+            rf"plan: {tmp_path / name}: point \d of \d \(.*knee.*\), 2: [\d.]+ us, [\d.]+ MiB per "
+            "device\n", outcome.out,
+        )  # fmt: skip
     plan = Plan.load(tmp_path / "a")
     assert (plan.ranks, plan.model_name) == (2, "mlp.onnx")
     assert [tensor.name for tensor in plan.parameters] == ["w1", "w2"]

@@ -90,7 +90,9 @@ def test_coloured_table_holds_every_figure(frontier) -> None:
 def test_json(frontier) -> None:
     document = json.loads(frontier_json(frontier))
     head = ["schema", "model", "device", "expected_error", "epsilon", "time_epsilon", "axes"]
-    assert list(document) == [*head, "interrupted", "stopped", "left_out", "chosen", "points"]
+    assert list(document) == [
+        *head, "interrupted", "stopped", "left_out", "above_capacity", "chosen", "points",
+    ]  # fmt: skip
     ended = (document["interrupted"], document["stopped"], document["left_out"])
     assert ended == (False, None, [])
     assert document["epsilon"] == 0

@@ -45,12 +45,7 @@ def test_names_go_to_points_that_fit(frontier) -> None:
         2: ["fastest", "knee"],
         3: ["leanest"],
     }
-    assert marks(first) == {
-        0: ["fastest", "above capacity"],
-        1: ["knee", "above capacity"],
-        2: ["above capacity"],
-        3: ["leanest", "above capacity"],
-    }
+    assert marks(first) == {index: ["above capacity"] for index in range(4)}
 
 
 # Time (any unit):memory (MiB) of points found for real models, and those that a person may take.

@@ -138,7 +138,7 @@ def _frontier(
     named = names_of(frontier.points)
     rows = [
         _point(point, [*named.get(point.index, ()), *(["pick"] if point is picked else [])])
-        for point in frontier.points
+        for point in frontier.shown
     ]
     for row in rows:
         if row["index"] in changes:

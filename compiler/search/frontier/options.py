@@ -32,8 +32,8 @@ Solve = Callable[["MeshTables", float | None], "TableFrontier"]
 """Returns points of the tables of a mesh within the given seconds, ``None`` for any time."""
 
 Stop = Literal["time", "memory", "tables"]
-"""The cause that ended a search before its bound: the clock, the memory of the search, or tables
-with nothing more to learn, while programs may still be further from the frontier."""
+"""The cause that ended a search before its bound: the clock, the memory of the search, or cost
+tables that cannot be refined further, while programs may still be further from the frontier."""
 
 SHALLOW_AXES = 2
 """Axes of the meshes that are searched first."""

@@ -19,6 +19,7 @@ __all__ = [
     "check_pick",
     "describe_points",
     "fastest",
+    "fitting_first",
     "interval_of",
     "knee",
     "latency_of",
@@ -92,6 +93,9 @@ class Point(Protocol):
     def is_above_capacity(self) -> bool: ...
 
 
+_P = TypeVar("_P", bound=Point)
+
+
 @dataclass(frozen=True)
 class Overfull:
     """A process that takes more memory than its device has."""
@@ -121,6 +125,11 @@ class ReplicaRow(NamedTuple):
     micro_batches: int
     samples: int | None
     busy_s: float
+
+
+def fitting_first(points: Sequence[_P]) -> list[_P]:
+    """Return the points in the order of reports: those above the capacity come last."""
+    return sorted(points, key=lambda point: point.is_above_capacity)
 
 
 def overfull_of(point: Point) -> Overfull | None:
@@ -174,9 +183,6 @@ def split_words(stages: int, mesh: tuple[int, ...], replicas: int = 0) -> str:
     if stages > 1:
         return f"{stages} stages of {mesh_name(mesh)}"
     return f"{replicas} replicas of {mesh_name(mesh)}" if replicas else mesh_name(mesh)
-
-
-_P = TypeVar("_P", bound=Point)
 
 
 def fastest(points: Sequence[_P]) -> _P:
@@ -247,10 +253,10 @@ def stage_devices_of(point: Point) -> Sequence[str]:
 def names_of(points: Sequence[Point]) -> Mapping[int, Sequence[str]]:
     """Return the names of the points that have any (fastest, leanest, knee), by index.
 
-    Points above the capacity of their device have no name unless all points are above it.
+    Points above the capacity of their device have no name.
     """
     named: dict[int, list[str]] = {}
-    within = [point for point in points if not point.is_above_capacity] or points
+    within = [point for point in points if not point.is_above_capacity]
     for name, choose in (("fastest", fastest), ("leanest", leanest), ("knee", knee)):
         if within:
             named.setdefault(choose(within).index, []).append(name)

@@ -193,6 +193,10 @@ class Problem:
             )
 
 
+DOES_NOT_FIT = 3
+"""The exit status of a command that finds no plan within the memory limit."""
+
+
 class DoesNotFitError(UserError):
     """No plan fits the memory limit: of ``memory``, or of the device.
 
@@ -200,6 +204,8 @@ class DoesNotFitError(UserError):
     """
 
     __module__ = "tensoropt"
+
+    exit_status = DOES_NOT_FIT
 
 
 class NothingAllowedError(UserError):
