@@ -15,6 +15,7 @@ __all__ = ["Switch", "advice"]
 
 _NO_MEMORY = re.compile(r"no \d+ bytes|out of memory|failed to allocate memory", re.IGNORECASE)
 _STEPS_AFTER = 4  # the first step, and three to compare it with
+_MOST_AFTER_S = 5.0  # in which these must end: nobody waits minutes for a comparison
 
 
 @dataclass
@@ -42,9 +43,13 @@ class Switch:
     _after: list[dict[str, Any]] = field(default_factory=list)
 
     def add_step(self, row: dict[str, Any]) -> bool:
-        """Add a step after the switch; return whether there are enough to compute the stall."""
+        """Add a step after the switch; return whether there are enough to compute the stall.
+
+        One is enough if steps are slow, for example because other work has the cores.
+        """
         self._after.append(row)
-        return len(self._after) >= _STEPS_AFTER
+        took_s = row["end_at"] - self.taken_at
+        return len(self._after) >= _STEPS_AFTER or took_s > _MOST_AFTER_S
 
     def result(self) -> SwitchResult:
         """Return the result of the switch, after at least one step.

@@ -42,3 +42,12 @@ def test_the_first_step_after_a_switch_is_compared_with_three_others() -> None:
         {"stop": 0.5, "move": 0.5, "start": 0.5, "first_step": 0.3}
     )
     assert result.stall_s == pytest.approx(1.8)
+
+
+def test_a_switch_to_slow_steps_is_complete_after_one() -> None:
+    """Other work may have the cores; the first step is then compared with nothing."""
+    plan = FamilyPlan("4", 4, Path("4"), 0.1, 10.0, 1)
+    switch = Switch(2, plan, (), "live", Future(), stopped_at=10.0, stood_at=10.5, taken_at=11.0)
+    assert switch.add_step({"end_at": 48.5, "time_s": 37.0})
+    phases = {"stop": 0.5, "move": 0.5, "start": 0.5, "first_step": 0.0}
+    assert switch.result().phases_s == pytest.approx(phases)
