@@ -35,6 +35,9 @@ _CONSTANTS = {
 """The attributes of Constant, with their types; it has exactly one."""
 
 _PLAIN = (Attribute.FLOAT, Attribute.INT, Attribute.STRING, Attribute.FLOATS, Attribute.INTS)
+_RULES = ", expected sharding rules for it: --rules FILE.toml"
+"""The remedy for operators that neither ONNX nor ONNX Runtime has."""
+
 _UNSUPPORTED = {Attribute.GRAPHS: "several graphs", Attribute.UNDEFINED: "no type"}
 
 
@@ -157,13 +160,14 @@ class _Checker:
         ops, domain = known_ops(node.domain), node.domain or "ai.onnx"
         if node.domain not in known_domains():
             near = did_you_mean(node.domain, known_domains() - {""})
-            problem = f"unknown domain '{node.domain}'{near}"
+            problem = f"unknown domain '{node.domain}'{near or _RULES}"
         elif version is None:
             problem = f"domain '{node.domain}' is not in opset_import"
         elif node.op_type in ops:
             problem = f"operator is not in version {version} of domain '{domain}'"
         else:
-            problem = f"unknown operator in domain '{domain}'{did_you_mean(node.op_type, ops)}"
+            near = did_you_mean(node.op_type, ops)
+            problem = f"unknown operator in domain '{domain}'{near or _RULES}"
         raise self._error(node, problem)
 
     def _attributes(self, node: onnx.NodeProto) -> None:

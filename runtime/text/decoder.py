@@ -10,7 +10,7 @@ from enum import Enum
 from functools import cached_property
 from pathlib import Path
 
-from tensoropt.runtime.plan.dims import bound, dim_flags, sizes_in_words
+from tensoropt.runtime.plan.dims import bound, dim_flags, sizes_in_words, terms
 from tensoropt.runtime.plan.entries import TextEntry
 from tensoropt.runtime.plan.plan import Plan, Tensor
 from tensoropt.runtime.support.errors import UserError
@@ -63,11 +63,18 @@ class Cache:
     def shape(self, batch: int, tokens: int, dims: Mapping[str, int]) -> tuple[int, ...]:
         """Return the global shape for ``tokens`` of ``batch`` sequences.
 
-        ``dims`` are sizes of symbolic dimensions. Raises `UserError` if a size is missing.
+        ``dims`` are sizes of symbolic dimensions; `decoder_of` has found all of them.
         """
-        sequences = self.past.shape[self.row_dim]
-        sizes = {**dims, str(sequences): batch, str(self.past.shape[self.dim]): tokens}
-        return tuple(_resolve(self.past.name, size, sizes) for size in self.past.shape)
+        return tuple(map(int, self._sized(batch, tokens, dims)))
+
+    def open_sizes(self, batch: int, tokens: int, dims: Mapping[str, int]) -> list[str]:
+        """Return the names of sizes that are missing in ``dims``."""
+        return [size for size in self._sized(batch, tokens, dims) if isinstance(size, str)]
+
+    def _sized(self, batch: int, tokens: int, dims: Mapping[str, int]) -> list[int | str]:
+        shape = self.past.shape
+        sizes = {**dims, str(shape[self.row_dim]): batch, str(shape[self.dim]): tokens}
+        return [bound(size, sizes) if isinstance(size, str) else size for size in shape]
 
 
 @dataclass(frozen=True)
@@ -201,8 +208,7 @@ def decoder_of(plan: Plan, dims: Mapping[str, int] | None = None) -> Decoder:
     scores = [tensor for name, tensor in outputs.items() if name not in presents]
     decoder = Decoder(plan, others, caches, _scores(plan.folder, scores))
     _check_inputs(decoder)
-    for cache in caches:
-        cache.shape(1, 1, dims or {})
+    _check_sizes(decoder, dims or {})
     return decoder
 
 
@@ -303,8 +309,10 @@ def _check_inputs(decoder: Decoder) -> None:
             )
 
 
-def _resolve(name: str, size: int | str, sizes: Mapping[str, int]) -> int:
-    found = bound(size, sizes) if isinstance(size, str) else size
-    if isinstance(found, str):
-        raise UserError(f"'{name}' has a symbolic size, expected {dim_flags([found], 'SIZE')}")
-    return found
+def _check_sizes(decoder: Decoder, dims: Mapping[str, int]) -> None:
+    """Raise `UserError` with all sizes of caches that are missing, apart from batch and tokens."""
+    sizes = [size for cache in decoder.caches for size in cache.open_sizes(1, 1, dims)]
+    missing = dict.fromkeys(name for size in sizes for name in terms(size))
+    if missing:
+        flags = dim_flags(missing, "SIZE")
+        raise UserError(f"{decoder.plan.folder}: caches have open sizes, expected {flags}")

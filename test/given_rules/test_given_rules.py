@@ -33,7 +33,10 @@ def test_an_unknown_operator_is_refused_without_a_rule(tmp_path: Path, rules: Pa
     path = model(tmp_path)
     assert opt(path, "--rules", rules, "--emit", "prepare") == 0
     assert opt(path, "--emit", "prepare") == 1
-    assert capsys.readouterr().err.endswith("node 'twice' (Twice): unknown domain 'my.ops'\n")
+    assert capsys.readouterr().err.endswith(
+        "node 'twice' (Twice): unknown domain 'my.ops', "
+        "expected sharding rules for it: --rules FILE.toml\n"
+    )
 
 
 def test_a_rule_tells_shapes_and_is_put_on_the_operation(tmp_path, rules: Path, capsys) -> None:

@@ -271,7 +271,8 @@ def test_unknown_operator_of_the_runtime(tmp_path: Path) -> None:
 def test_unknown_domain_with_a_version(tmp_path: Path) -> None:
     made = node("Op", ["x"], ["y"], name="n", domain="mine")
     assert graph_error(tmp_path, [made], domains={"mine": 1}) == (
-        "model.onnx: node 'n' (Op): unknown domain 'mine'"
+        "model.onnx: node 'n' (Op): unknown domain 'mine', expected sharding rules for it: "
+        "--rules FILE.toml"
     )
 
 

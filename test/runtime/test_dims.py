@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import tracemalloc
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,6 +29,7 @@ from tensoropt.runtime.session.inputs import make_inputs
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.job import DRAWS, Job
 from tensoropt.runtime.support.rank_options import SessionOptions
+from tensoropt.runtime.text.decoder import decoder_of
 
 NAMES = st.sampled_from(["batch", "past", "sequence", "batch size", "z:0"])
 
@@ -222,3 +225,27 @@ def test_what_divides_a_dimension_divides_all_that_it_may_be(
         found = divisor_of(name, {"n": sizes})
         assert found
         assert all(int(bound(name, {"n": n, "m": other})) % found == 0 for n in sizes)
+
+
+def test_missing_sizes_of_caches_are_named_together() -> None:
+    shape = ("batch", "heads", "past", "key size")
+    pasts = [Tensor(f"past.{name}", "float32", shape, WHOLE) for name in "kv"]
+    presents = [Tensor(f"present.{name}", "float32", shape, WHOLE) for name in "kv"]
+    ids = Tensor("input_ids", "int64", ("batch", "sequence"), WHOLE)
+    scores = Tensor("logits", "float32", ("batch", "sequence", 8), WHOLE)
+    rows = [
+        {"past": past.name, "present": present.name, "dim": 2, "in_place": False}
+        for past, present in zip(pasts, presents, strict=True)
+    ]
+    plan: Any = SimpleNamespace(
+        folder="plan",
+        inputs=(ids, *pasts),
+        outputs=(scores, *presents),
+        document={"caches": rows},
+    )
+    expected = "plan: caches have open sizes, expected --dim heads=SIZE --dim 'key size=SIZE'"
+    with pytest.raises(UserError, match=f"^{re.escape(expected)}$"):
+        decoder_of(plan)
+    assert decoder_of(plan, {"heads": 2, "key size": 4}).caches[0].shape(3, 5, {
+        "heads": 2, "key size": 4,
+    }) == (3, 2, 5, 4)  # fmt: skip
