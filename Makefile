@@ -17,7 +17,7 @@ PRODUCT  := $(VENV)/.installed-product
 UNIT     := $(VENV)/.installed-unit
 TOOLS    := $(VENV)/.installed
 GPU_TOOLS := $(GPU_VENV)/.installed
-$(PRODUCT): EXTRAS := cpu
+$(PRODUCT): EXTRAS := cpu,serve,text
 $(UNIT): EXTRAS := cpu,unit
 $(GPU_TOOLS): EXTRAS := cuda,tools
 

@@ -57,12 +57,17 @@ def train() -> None:
         take_steps(folder)
 
 
+def write_data(path: Path) -> None:
+    """Write one image with its label."""
+    rng = np.random.default_rng(0)
+    image = rng.standard_normal((1, 3, 224, 224), dtype=np.float32)
+    np.savez(path, **{"gpu_0/data_0": image, "labels": rng.integers(0, 1000, 1)})
+
+
 def take_steps(folder: Path) -> None:
     """Train on one image, and print the losses."""
     data, log = FOLDER / "data.npz", FOLDER / "log.jsonl"
-    rng = np.random.default_rng(0)
-    image = rng.standard_normal((1, 3, 224, 224), dtype=np.float32)
-    np.savez(data, **{"gpu_0/data_0": image, "labels": rng.integers(0, 1000, 1)})
+    write_data(data)
     steps = ("--steps", "8", "--learning-rate", "0.0001", "--log", log)
     run("Eight steps of it", "tensoropt-run", folder, "--train", "--data", data, *steps)
     losses = [json.loads(line)["loss"] for line in log.read_text().splitlines()]
