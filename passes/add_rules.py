@@ -8,11 +8,12 @@ from typing import ClassVar
 
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.layout.rule_text import name_factors
-from tensoropt.compiler.sharding.rule.blockings import find_blocks
+from tensoropt.compiler.sharding.rule.blockings import find_blocks, groups_of, products_of
 from tensoropt.compiler.sharding.rule.blocks import rule_in_blocks, without_group_blocks
 from tensoropt.compiler.sharding.rule.describe import Descriptions
 from tensoropt.compiler.sharding.rule.files import user_rule
 from tensoropt.compiler.sharding.rule.groups import Use
+from tensoropt.compiler.sharding.rule.merges import find_merges, rule_in_merges
 from tensoropt.compiler.sharding.rule.op_info import MisfitError, OpInfo
 from tensoropt.compiler.sharding.rule.operand_checks import check_operands
 from tensoropt.compiler.sharding.rule.registry import rule_for
@@ -111,9 +112,14 @@ def _in_pieces(
         is_stored = own and (own | literals).issuperset(use.operands)
         if is_stored or (_picks_matrices(use.info) and use.operands[0] in own):
             parameters.update(use.results)
+    groups = groups_of(uses)
+    products = products_of(uses, groups, parameters)
+    blocks, merges = find_blocks(uses, groups, products), find_merges(uses, groups, products)
     uses = [
-        replace(use, rule=rule_in_blocks(use.info, use.rule, blocks)) if blocks else use
-        for use, blocks in zip(uses, find_blocks(uses, parameters), strict=True)
+        replace(use, rule=rule_in_merges(use.info, rule_in_blocks(use.info, use.rule, own), merged))
+        if own or merged
+        else use
+        for use, own, merged in zip(uses, blocks, merges, strict=True)
     ]
     return [
         rule_in_units(use.info, use.rule, units) if units else use.rule

@@ -44,7 +44,7 @@ def model_factors(graph: Graph) -> dict[int, int]:
 
 def _factor(graph: Graph, node: Op, divided: dict[int, int], batch: int | None) -> int | None:
     """Return the factor of ``node`` that is split, by default the factor of a divided operand."""
-    through = factor_of(node, divided)
+    through = factor_of(node, divided, merged=True)
     if is_linear(graph, node):
         rows = through is not None and node.rule.factors[through].reduction is not None
         return through if rows else output_factor(graph, node)
@@ -61,9 +61,10 @@ def _is_decided(graph: Graph, node: Op) -> bool:
 
 
 def _divide(node: Op, factor: int | None, divided: dict[int, int]) -> None:
-    for value, dims in zip(node.results, node.rule.results, strict=True):
-        if factor is not None and factor in dims:
-            divided[value] = dims.index(factor)
+    for tensor, value in enumerate(node.results, len(node.operands)):
+        dim = None if factor is None else node.rule.dim_of(tensor, factor)
+        if dim is not None:
+            divided[value] = dim
 
 
 def _is_embedding(graph: Graph, node: Op) -> bool:

@@ -76,7 +76,8 @@ class Factor:
     else contiguously. A factor with ``units`` consists of this number of equal runs of points. If
     the number of pieces does not divide it, and padding is little (:func:`is_worth_units`), each
     piece has whole units; else the units are ignored. A dimension of several merged loops has
-    padding only between units. A factor with blocks has a number of units in each.
+    padding only between units. A factor with blocks has a number of units in each. A minor factor
+    that is ``crossing`` may be split in blocks though the parts could be whole blocks.
     """
 
     size: Size
@@ -86,6 +87,7 @@ class Factor:
     padded: bool = False
     blocks: Blocks = ()
     units: Units = ()
+    crossing: bool = False
 
     def divides_in_blocks(self, pieces: int) -> bool:
         """Return whether the factor has blocks, and ``pieces`` divides each."""
@@ -191,7 +193,8 @@ class Rule:
     joins several runs of the factor. ``minors`` has (tensor, dimension, factor) of each dimension
     that merges the loops of its factor with a minor factor. The minor one is only split if
     each rank has one point of the major one. With ``sections`` too, for a block at each point of
-    the major factor, it is also split in these blocks, unless the parts could be whole blocks.
+    the major factor, it is also split in these blocks, unless the parts could be whole blocks and
+    it is not crossing.
     ``counted`` has (tensor, dimension, units) of each dimension with other units than its factor:
     one that merges the factor with others, so that each of its points is a unit, or one of an
     operator that cuts or joins blocks. Operands come first in the count of tensors. The work of the
@@ -220,6 +223,13 @@ class Rule:
         return next(
             (dim for own, dim, minor in self.minors if (own, minor) == (tensor, factor)), None
         )
+
+    def inner_factor(self, tensor: int, dim: int) -> int | None:
+        """Return the factor of a dimension of a tensor; of samples and heads, the heads."""
+        dims = (*self.operands, *self.results)[tensor]
+        minors = (minor for *place, minor in self.minors if place == [tensor, dim])
+        crossing = (minor for minor in minors if self.factors[minor].crossing)
+        return next(crossing, dims[dim] if dim < len(dims) else None)
 
     @cached_property
     def has_blocks(self) -> bool:

@@ -7,7 +7,8 @@ The map gives the factor of each dimension of each operand and result, ``_`` for
 has units; in ``(j, h in 12) -> (j, h, _)`` each point of ``h`` is a unit of one dimension.
 ``n=2304 of 3 in 12`` has twelve in each block, ``n=640 of 8+1+1 in 8+1+1`` different numbers. In
 ``(j, h g)`` the factor ``g`` is minor to ``h`` in one dimension, and in ``(j, h g of 3)`` it may be
-split in blocks, one for each point of ``h``.
+split in blocks, one for each point of ``h``: of ``g=8 crossing`` always, else only if the points
+of ``h`` do not divide.
 
 An inner step is written ``all_reduce over k of (i, j), 4 bytes``, followed by ``of 8 at most`` if
 it has at most 8 points of the last factor, by ``3 times`` if it runs several times, and by ``if
@@ -64,7 +65,7 @@ _FACTOR = re.compile(
     rf"({_NAME})(?:=(\d{{1,18}}|\?))?(?: (mean=\d+ end=\d+ step=\d+))?(?: of ({_BLOCKS}))?"
     rf"(?: in ({_UNITS}))?"
     r"(?: (whole))?(?: (sum|max|min))?(?: least=(\d{1,18}))?"
-    r"(?: (padded))?"
+    r"(?: (padded))?(?: (crossing))?"
 )
 _INNER = re.compile(
     r"(\w+)(?: over (joint )?([\w, ]+))? of \(([\w, ]*)\), (\d{1,18}) bytes"
@@ -172,6 +173,7 @@ def _factor_text(name: str, factor: Factor) -> str:
     words += [factor.reduction] if factor.reduction else []
     words += [f"least={factor.least}"] if factor.least != 1 else []
     words += ["padded"] if factor.padded else []
+    words += ["crossing"] if factor.crossing else []
     return " ".join(words)
 
 
@@ -217,16 +219,16 @@ def _factors(texts: Sequence[str]) -> dict[str, Factor]:
         if match is None:
             raise UserError(
                 "has a wrong factor, expected <name>=<size> [of <blocks>] [in <units>] [whole] "
-                f"[sum|max|min] [least=<n>] [padded], got: '{text}'"
+                f"[sum|max|min] [least=<n>] [padded] [crossing], got: '{text}'"
             )
         if match[1] in found:
             raise UserError(f"has a factor twice, expected each once, got: '{match[1]}'")
         blocks = read_blocks(match[4] or "1")
         units = _units(match[5], blocks)
         reduction = cast("Reduction | None", match[7])
-        least, padded = int(match[8] or 1), bool(match[9])
+        least, padded, crossing = int(match[8] or 1), bool(match[9]), bool(match[10])
         found[match[1]] = Factor(
-            _size(match), not match[6], reduction, least, padded, blocks, units
+            _size(match), not match[6], reduction, least, padded, blocks, units, crossing
         )
     return found
 

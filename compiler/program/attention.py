@@ -48,9 +48,15 @@ def parameters(graph: Graph, node: Node) -> list[int]:
 def heads_of(node: Op, batch: int | None) -> int | None:
     """Return the last factor, except the batch, of both operands and the result of a product.
 
-    If all queries read one head of keys, the factor of the queries alone.
+    If all queries read one head of keys, the factor of the queries alone. If a dimension merges the
+    batch with heads, the factor of the heads.
     """
     left, right, *_ = node.rule.operands
+    result = len(node.rule.operands)
+    inner = [node.rule.inner_factor(result, d) for d in range(len(node.rule.results[0]) - _MATRIX)]
+    merged = [factor for factor in inner if factor not in node.rule.results[0]]
+    if merged:
+        return merged[-1]
     outer = [f for f in node.rule.results[0][:-_MATRIX] if f in left and f not in (None, batch)]
     heads = [factor for factor in outer if factor in right] or outer
     return heads[-1] if heads else None

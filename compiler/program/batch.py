@@ -47,10 +47,15 @@ def _follow(index: int, node: Op, batch: Batch) -> None:
             batch.dims[value] = dims.index(factor)
 
 
-def factor_of(node: Op, dims: Mapping[int, int]) -> int | None:
-    """Return the factor along which the first operand that is in ``dims`` has that dimension."""
-    for value, factors in zip(node.operands, node.rule.operands, strict=False):
+def factor_of(node: Op, dims: Mapping[int, int], *, merged: bool = False) -> int | None:
+    """Return the factor along which the first operand that is in ``dims`` has that dimension.
+
+    If the dimension merges samples with heads, that is the factor of the samples, with ``merged``
+    the one of the heads.
+    """
+    rule = node.rule
+    for number, (value, factors) in enumerate(zip(node.operands, rule.operands, strict=False)):
         dim = None if value is None else dims.get(value)
         if dim is not None and dim < len(factors) and factors[dim] is not None:
-            return factors[dim]
+            return rule.inner_factor(number, dim) if merged else factors[dim]
     return None

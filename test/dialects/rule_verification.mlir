@@ -17,7 +17,7 @@ func.func @near_factor(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
 // -----
 
 func.func @factor(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
-  // expected-error@+1 {{'onnx.Relu' op topt.rule has a wrong factor, expected <name>=<size> [of <blocks>] [in <units>] [whole] [sum|max|min] [least=<n>] [padded], got: 'j=8 split'}}
+  // expected-error@+1 {{'onnx.Relu' op topt.rule has a wrong factor, expected <name>=<size> [of <blocks>] [in <units>] [whole] [sum|max|min] [least=<n>] [padded] [crossing], got: 'j=8 split'}}
   %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(i, j) -> (i, j)", ["i=4", "j=8 split"], {}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
   return %0 : tensor<4x8xf32>
 }
@@ -161,7 +161,7 @@ func.func @blocks_of_factor_and_dimension(%x: tensor<4x8xf32>) -> tensor<4x8xf32
 // -----
 
 func.func @blocks_that_are_none(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
-  // expected-error@+1 {{'onnx.Relu' op topt.rule has a wrong factor, expected <name>=<size> [of <blocks>] [in <units>] [whole] [sum|max|min] [least=<n>] [padded], got: 'j=8 of 0'}}
+  // expected-error@+1 {{'onnx.Relu' op topt.rule has a wrong factor, expected <name>=<size> [of <blocks>] [in <units>] [whole] [sum|max|min] [least=<n>] [padded] [crossing], got: 'j=8 of 0'}}
   %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(i, j) -> (i, j)", ["i=4", "j=8 of 0"], {}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
   return %0 : tensor<4x8xf32>
 }

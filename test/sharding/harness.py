@@ -25,6 +25,7 @@ from tensoropt.compiler.sharding.proof.parts import combine, cut
 from tensoropt.compiler.sharding.rule.blocks import passes_on, places_of, rule_in_blocks
 from tensoropt.compiler.sharding.rule.describe import describe
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
+from tensoropt.compiler.sharding.rule.merges import rule_in_merges
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import rule_for
 from tensoropt.compiler.sharding.rule.strategies import strategies
@@ -68,6 +69,7 @@ class Case:
     dimensions of the size ``opened`` are open, but known to be multiples of it, and equal.
     ``pads``: only strategies that pad are tried. ``blocks`` are those of its dimensions, ``units``
     the (factor, number of units) of its rule; with any, only strategies in these are tried.
+    ``merges`` are the blocks of dimensions that merge samples with heads.
     ``expected`` are the results of an operator that ONNX Runtime does not have.
     """
 
@@ -84,6 +86,7 @@ class Case:
     pads: bool = False
     blocks: Sections = ()
     units: Counts = ()
+    merges: Sections = ()
     expected: Sequence[Array] = ()
 
     @property
@@ -142,13 +145,13 @@ def check(
     raises `NotRunnableError` if there is nothing to compare with.
     """
     trial = _tried(case, mesh_shape, rtol, atol, seed)
-    if not case.blocks and (halves := _halves(trial.info, trial.rule)):
+    if not (case.blocks or case.merges) and (halves := _halves(trial.info, trial.rule)):
         _tried(replace(case, blocks=halves), mesh_shape, rtol, atol, seed)
     with any_padding():
         if any(map(trial.pads, strategies(rule_for(trial.info), trial.mesh))):
             _tried(replace(case, pads=True), mesh_shape, rtol, atol, seed)
         info, rule = trial.info, rule_for(trial.info)
-        if not case.blocks and not case.units and (units := _few_units(info, rule)):
+        if not (case.blocks or case.units or case.merges) and (units := _few_units(info, rule)):
             _tried(replace(case, units=units), mesh_shape, rtol, atol, seed)
     opened = _first_size(case)
     if opens and opened > 1:
@@ -275,6 +278,7 @@ class _Trial:
         self.op, self.expected = self._build_whole()
         self.info = describe(self.op, case.versions)
         self.rule = rule_in_blocks(self.info, rule_for(self.info), case.blocks)
+        self.rule = rule_in_merges(self.info, self.rule, case.merges)
         self.rule = rule_in_units(self.info, self.rule, case.units)
         _check_written(self.op, self.rule)
         self.strategies = strategies(self.rule, mesh)

@@ -100,6 +100,40 @@ def test_indices_of_a_new_dimension_are_blocks(mesh: tuple[int, ...]) -> None:
     assert not in_blocks(case, ((2, 1, (1, 1)),), mesh)
 
 
+def test_indices_of_a_new_dimension_are_blocks_next_to_symbolic_dimensions() -> None:
+    case = Case(
+        "Reshape", [normal(4, 5, 48), ints(4, -1, 3, 4, 4)], literals=frozenset((1,)),
+        symbolic=frozenset([(0, 1)]), symbolic_results=frozenset([(0, 1)]),
+    )  # fmt: skip
+    assert in_blocks(case, ((0, 2, (1, 1, 1)),)) == {"S(2 of 3) R -> S(3)"}
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+def test_padding_is_blocks_before_and_after(mesh: tuple[int, ...]) -> None:
+    """As in the gradient of a Slice."""
+    case = Case("Pad", [normal(4, 8), ints(0, 4, 0, 12)], literals=frozenset((1,)))
+    found = in_blocks(case, ((2, 1, (1, 2, 3)),), mesh)
+    assert found if mesh == (2, 2) else found == {"S(1) R -> S(1 of 1+2+3)"}
+    case = Case("Pad", [normal(4, 8), ints(0, 8), None, ints(1)], literals=frozenset((1, 3)))
+    found = in_blocks(case, ((4, 1, (1, 1)),), (2,))
+    assert found == {"S(1) R R R -> S(1 of 2)"}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("Pad", [normal(4, 8), ints(0, 4, 0, -4)], literals=frozenset((1,))),
+        Case(
+            "Pad", [normal(4, 8), ints(0, 4, 0, 4)], {"mode": "reflect"}, literals=frozenset((1,))
+        ),
+        Case("Pad", [normal(4, 8), ints(2, 4, 2, 4)], literals=frozenset((1,))),
+    ],
+    ids=["cropped", "reflected", "two"],
+)
+def test_other_padding_has_no_blocks(case: Case) -> None:
+    assert not in_blocks(case, ((2, 1, (1, 1)),))
+
+
 def test_products_pass_blocks_on() -> None:
     case = Case("MatMul", [normal(4, 12), normal(12, 24)])
     columns = ((1, 1, (1, 1, 1)), (2, 1, (1, 1, 1)))

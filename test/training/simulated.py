@@ -22,7 +22,7 @@ from tensoropt.passes.search_strategies import annotate
 from tensoropt.runtime.layout.layout import Layout
 from tensoropt.runtime.layout.mesh import Mesh
 
-__all__ = ["points", "relative_error"]
+__all__ = ["error_of", "points", "relative_error"]
 
 Array = npt.NDArray[Any]
 Make = Callable[[], ir.Module]
@@ -53,11 +53,25 @@ def relative_error(
     fed are the arrays ``given`` by name; all else is random, labels and ids below ``classes``.
     One device runs the step of ``reference``, by default the same.
     """
-    mesh, whole, split = Mesh(point.mesh), (reference or make)(), make()
-    inputs = list(_inputs(whole, classes, given or {}))
-    expected = run_spmd(whole, [inputs], Mesh((1,)))[0]
+    whole, split = (reference or make)(), make()
     annotate(split, point, device)
     run_phase(split, "reshard")
+    return error_of(whole, split, Mesh(point.mesh), classes, given)
+
+
+def error_of(
+    whole: ir.Module,
+    split: ir.Module,
+    mesh: Mesh,
+    classes: int = 4,
+    given: Mapping[str, Array] | None = None,
+) -> float:
+    """Return the largest error of a result of ``split``, a program with reshards, on ``mesh``.
+
+    One device runs ``whole``. The module ``split`` becomes the program of all ranks.
+    """
+    inputs = list(_inputs(whole, classes, given or {}))
+    expected = run_spmd(whole, [inputs], Mesh((1,)))[0]
     fed, returned = (_layouts(split, key) for key in ("arg_attrs", "res_attrs"))
     run_phase(split, "partition")
     rng = np.random.default_rng(1)

@@ -92,11 +92,10 @@ def _heads(graph: Graph) -> Mapping[int, int]:
 def _runs_along(graph: Graph, index: int, factor: int) -> Iterator[tuple[int, int]]:
     """Yield the values that an op reads or makes along ``factor``, and their dimension."""
     node = graph.op(index)
-    sides = (node.operands, node.rule.operands), (node.results, node.rule.results)
-    for values, every in sides:
-        for value, dims in zip(values, every, strict=False):
-            if value is not None and factor in dims and value not in graph.storage.weights:
-                yield value, dims.index(factor)
+    for tensor, value in enumerate((*node.operands, *node.results)):
+        dim = node.rule.dim_of(tensor, factor)
+        if value is not None and dim is not None and value not in graph.storage.weights:
+            yield value, dim
 
 
 def _along(graph: Graph, value: int, dim: int) -> Iterator[tuple[int, int]]:
@@ -105,9 +104,8 @@ def _along(graph: Graph, value: int, dim: int) -> Iterator[tuple[int, int]]:
     for index, number in ((own.producer, own.index), *own.uses):
         node = graph.nodes[index]
         if isinstance(node, Op) and not node.constant:
-            every = node.rule.results if index == own.producer else node.rule.operands
-            dims = every[number] if number < len(every) else ()
-            factor = dims[dim] if dim < len(dims) else None
+            first = len(node.rule.operands) if index == own.producer else 0
+            factor = node.rule.inner_factor(first + number, dim)
             if factor is not None:
                 yield index, factor
 

@@ -20,9 +20,9 @@ from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.slicing import slice_indices
 from tensoropt.compiler.sharding.rule.windows import Halo
-from tensoropt.dialects.build import ints_attr
+from tensoropt.dialects.build import ints_attr, shape_of
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.opsets import SLICE_OPERANDS_SINCE
+from tensoropt.dialects.opsets import PAD_OPERANDS_SINCE, SLICE_OPERANDS_SINCE
 
 __all__: list[str] = []
 
@@ -213,6 +213,37 @@ def _pad(info: OpInfo) -> Rule | None:
     return rule_of(info, factors, linear=linear, localize=_shift, inner=inner)
 
 
+@packing("Pad")
+def _surround_blocks(info: OpInfo) -> Packed | None:
+    """Put blocks of padding around those of one dimension."""
+    if info.version < PAD_OPERANDS_SINCE or info.attribute("mode", "constant") != "constant":
+        return None
+    axes, sides = _axes_of(info), info.literal_ints(1)
+    if axes is None or sides is None or min(sides, default=0) < 0:
+        return None
+    padded = [n for n, both in enumerate(zip(sides, sides[len(axes) :], strict=False)) if any(both)]
+    if len(padded) != 1:
+        return None
+    dim = axes[padded[0]]
+    whole = (len(info.operands), dim)
+    return Packed((Span(whole, (0, dim), sides[padded[0]]),), _surround_locally)
+
+
+def _surround_locally(local: LocalOp) -> list[ir.Value]:
+    """Return a rank's part, with its pieces of the blocks of padding."""
+    import numpy as np
+
+    own = _surround_blocks(local.info)
+    if own is None or local.pieces(len(local.rule.factors) - 1) == 1:
+        return local.clone()
+    (span,), dim = own.spans, own.spans[0].part[1]
+    before, made = local_start(local, span), local.local_result_shape()[dim] or 0
+    after = made - before - (shape_of(local.operands[0])[dim] or 0)
+    sides = np.array(local.info.literal_ints(1), np.int64).reshape(2, -1)
+    sides[:, (_axes_of(local.info) or []).index(dim)] = before, after
+    return local.clone({1: local.constant(sides.reshape(-1))})
+
+
 def _shifts(info: OpInfo) -> list[Halo]:
     """Return the halos of the dimensions in which all elements are shifted."""
     is_plain = str(info.attribute("mode", "constant")) == "constant" and info.version >= 11
@@ -246,15 +277,19 @@ def _shift(local: LocalOp) -> list[ir.Value]:
 
 def _padded_dims(info: OpInfo) -> set[int] | None:
     """Return the dimensions that may be padded, or ``None`` if they are unknown."""
+    axes = _axes_of(info)
+    pads = list(info.attribute("pads", ())) if info.version < 11 else info.literal_ints(1)
+    if axes is None or pads is None:
+        return None if axes is None else {*axes}
+    both = zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True)
+    return {axis for axis, begin, end in both if begin or end}
+
+
+def _axes_of(info: OpInfo) -> list[int] | None:
+    """Return the dimension of each pair of paddings, ``None`` if they are unknown."""
     rank = len(info.shape(0))
     axes = list(range(rank)) if info.operand(3) is None else info.literal_ints(3)
-    pads = list(info.attribute("pads", ())) if info.version < 11 else info.literal_ints(1)
-    if axes is None:
-        return None
-    if pads is None:
-        return {axis % rank for axis in axes}
-    both = zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True)
-    return {axis % rank for axis, begin, end in both if begin or end}
+    return None if axes is None else [axis % rank for axis in axes]
 
 
 def _pads_nothing_constant(info: OpInfo) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tensoropt.compiler.layout.rule import Rule
 from tensoropt.compiler.layout.sizes import Open
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
-from tensoropt.compiler.sharding.rule.blocks import Fold, Packed, packing
+from tensoropt.compiler.sharding.rule.blocks import Fold, Packed, Place, packing
 from tensoropt.compiler.sharding.rule.factors import FactorMap, linear_in, rule_of
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, Shape
@@ -91,17 +91,22 @@ def _next_block(
 
 def _loops(info: OpInfo) -> list[FactorMap]:
     """Return the factors of the blocks; an empty operand has none."""
-    source, result = info.shape(0), info.result_shape()
-    if 0 in source:
+    if 0 in info.shape(0):
         return []
+    found = (_block_loop(info, block) for block in _blocks(info))
+    return [factor for factor in found if factor is not None]
+
+
+def _blocks(info: OpInfo) -> list[Block]:
+    """Return the blocks of an op; dimensions of an open size that it keeps are blocks."""
+    source, result = info.shape(0), info.result_shape()
     pairs = enumerate(zip(info.sizes(0), info.result_sizes(), strict=False))
     same = {dim for dim, (a, b) in pairs if isinstance(a, Open) and a.can_split and a == b}
     entries = info.literal_ints(1) if info.name == "Reshape" else None
     if entries is not None and not info.attribute("allowzero", 0):
         # An entry of 0 copies the dimension in the same place of the operand.
         same |= {dim for dim, n in enumerate(entries) if n == 0 and source[dim] is None}
-    found = (_block_loop(info, block) for block in reshape_blocks(source, result, sorted(same)))
-    return [factor for factor in found if factor is not None]
+    return reshape_blocks(source, result, sorted(same))
 
 
 def _block_loop(info: OpInfo, block: Block) -> FactorMap | None:
@@ -211,19 +216,35 @@ def _reshape(info: OpInfo) -> Rule | None:
 
 @packing("Reshape")
 def _folds(info: OpInfo) -> Packed | None:
-    """Relate a dimension to the two that it is cut into: `(3 h)` to `3 h`, or back."""
+    """Relate a dimension to the first two that it is cut into: `(3 h)` to `3 h`, or back.
+
+    The second may be merged with others: `b (h d)` to `(b h) d`.
+    """
     source, result = info.shape(0), info.result_shape()
-    if None in (*source, *result) or 0 in source:
+    if 0 in source:
         return None
     found = []
-    for block in reshape_blocks(source, result):
-        few, many = _wide(source, block.source), _wide(result, block.result)
-        first, second = 0, len(info.operands)
-        if len(few) > 1:
-            few, many, first, second = many, few, second, first
-        if len(few) == 1 and len(many) > 1:
-            found.append(Fold((first, few[0]), (second, many[0]), (second, many[1])))
+    for block in _blocks(info):
+        here = [((0, dim), source[dim] or 0) for dim in _wide(source, block.source)]
+        there = [
+            ((len(info.operands), dim), result[dim] or 0) for dim in _wide(result, block.result)
+        ]
+        fold = _fold(here, there) or _fold(there, here)
+        if fold is not None:
+            found.append(fold)
     return Packed(folds=tuple(found)) if found else None
+
+
+def _fold(few: list[tuple[Place, int]], many: list[tuple[Place, int]]) -> Fold | None:
+    """Return how the first dimension of ``few`` merges the first two of ``many``, if it does."""
+    if not few or len(many) < 2 or any(size == 0 for _, size in (*few, *many)):
+        return None
+    (whole, size), (outer, count), (inner, points) = few[0], many[0], many[1]
+    rest = size // count
+    both = min(rest, points)
+    if size % count or both < 2 or math.gcd(rest, points) != both:
+        return None
+    return Fold(whole, outer, inner, both)
 
 
 def _wide(shape: Shape, dims: range) -> list[int]:

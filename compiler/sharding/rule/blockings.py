@@ -23,42 +23,68 @@ from tensoropt.compiler.sharding.rule.blocks import MOST_BLOCKS, Fold, packed, p
 from tensoropt.compiler.sharding.rule.groups import Dim, Groups, Use
 from tensoropt.runtime.layout.layout import Blocks
 
-__all__ = ["find_blocks"]
+__all__ = ["Products", "find_blocks", "groups_of", "products_of"]
 
 _ENDS = Fraction(0), Fraction(1)
 
 
 @dataclass(frozen=True)
 class _Run:
-    """Group ``part`` is a run of group ``whole``; start and length are fractions of the whole."""
+    """Group ``part`` is a run of group ``whole``; start and length are fractions of the whole.
+
+    A ``stored`` whole is a parameter.
+    """
 
     whole: Dim
     part: Dim
     start: Fraction
     length: Fraction
     joins: bool
+    stored: bool
 
 
-def find_blocks(uses: Sequence[Use], parameters: Set[int]) -> list[Sections]:
-    """Return the blocks of the dimensions of each op.
-
-    ``parameters`` are the values that depend on parameters only. Linear in the dimensions of all
-    operands and results, times the cuts.
-    """
-    cut = (own.spans or own.read or own.cuts for use in uses if (own := packed(use.info)))
-    stored = [use for use in uses if not parameters.isdisjoint(use.values[:1])]
-    folded = [(use, fold) for use in stored for fold in _folds(use)]
-    if not (any(cut) or folded or any(use.rule.minors and use.rule.sections for use in uses)):
-        return [()] * len(uses)
+def groups_of(uses: Sequence[Use]) -> Groups:
+    """Return the groups of dimensions that have the same blocks."""
     groups = Groups()
     for use in uses:
         for number in range(len(use.rule.factors)):
             if passes_on(use.info, use.rule, number):
                 groups.join([use.dim(place) for place in places_of(use.rule, number)])
-    runs, cuts = list(_runs(uses, groups)), _read_cuts(uses, groups)
+    return groups
+
+
+@dataclass(frozen=True)
+class Products:
+    """The groups that are columns of a product with parameters, or packed operands; and its rows.
+
+    ``parameters`` are the values that depend on parameters only.
+    """
+
+    parameters: Set[int]
+    columns: Set[Dim]
+    rows: Set[Dim]
+
+
+def products_of(uses: Sequence[Use], groups: Groups, parameters: Set[int]) -> Products:
+    """Return the columns and the rows of all products with parameters."""
     columns = {groups.find(dim) for use in uses for dim in _columns(use, parameters)}
     rows = {groups.find(dim) for use in uses for dim in _rows(use, parameters)}
-    active = _active(columns, rows, runs, cuts)
+    return Products(parameters, columns, rows)
+
+
+def find_blocks(uses: Sequence[Use], groups: Groups, products: Products) -> list[Sections]:
+    """Return the blocks of the dimensions of each op.
+
+    Linear in the dimensions of all operands and results, times the cuts.
+    """
+    cut = (own.spans or own.read or own.cuts for use in uses if (own := packed(use.info)))
+    stored = [use for use in uses if not products.parameters.isdisjoint(use.values[:1])]
+    folded = [(use, fold) for use in stored for fold in _folds(use)]
+    if not (any(cut) or folded or any(use.rule.minors and use.rule.sections for use in uses)):
+        return [()] * len(uses)
+    runs, cuts = list(_runs(uses, groups, products.parameters)), _read_cuts(uses, groups)
+    rows = products.rows
+    active = _active(products.columns, rows, runs, cuts)
     for use, fold in folded:
         if (count := use.size(fold.outer)) and groups.find_any([use.dim(fold.inner)]) in rows:
             whole = groups.find_any([use.dim(fold.whole)])
@@ -71,7 +97,7 @@ def find_blocks(uses: Sequence[Use], parameters: Set[int]) -> list[Sections]:
     return [_sections(use, groups, blocks) for use in uses]
 
 
-def _runs(uses: Sequence[Use], groups: Groups) -> Iterator[_Run]:
+def _runs(uses: Sequence[Use], groups: Groups, parameters: Set[int]) -> Iterator[_Run]:
     """Yield the relations between a dimension and its parts that ops make."""
     for use in uses:
         own = packed(use.info)
@@ -81,7 +107,8 @@ def _runs(uses: Sequence[Use], groups: Groups) -> Iterator[_Run]:
             if whole is not None and part is not None and size and length:
                 ends = Fraction(span.start, size), Fraction(length, size)
                 joins = span.whole[0] >= len(use.info.operands)
-                yield _Run(groups.find(whole), groups.find(part), *ends, joins)
+                stored = not joins and whole[0] in parameters
+                yield _Run(groups.find(whole), groups.find(part), *ends, joins, stored)
 
 
 def _read_cuts(uses: Sequence[Use], groups: Groups) -> dict[Dim, set[Fraction]]:
@@ -117,7 +144,8 @@ def _columns(use: Use, parameters: Collection[int]) -> Iterator[Dim]:
 def _folds(use: Use) -> Sequence[Fold]:
     """Return the dimensions of its operand that a Reshape cuts in two."""
     own = packed(use.info)
-    return [] if own is None else [fold for fold in own.folds if fold.whole[0] == 0]
+    folds = () if own is None else own.folds
+    return [own for own in folds if own.whole[0] == 0 and own.size == use.size(own.inner)]
 
 
 def _rows(use: Use, parameters: Collection[int]) -> Iterator[Dim]:
@@ -149,12 +177,16 @@ def _active(
     runs: Sequence[_Run],
     cuts: dict[Dim, set[Fraction]],
 ) -> set[Dim]:
-    """Return packed projections, joined rows, their parts, and all that is joined from parts."""
+    """Return packed projections, joined rows, their parts, and all that is joined from parts.
+
+    A packed projection may be cut before its products, too.
+    """
     parts = [run for run in runs if run.length < 1]
     cut = {run.whole for run in parts if not run.joins}
     joined = {run.whole for run in parts if run.joins and run.part in columns}
     active, size = {group for group in columns if group in cut or group in cuts}, -1
     active |= {group for group in rows if group in joined}
+    active |= {run.whole for run in parts if run.stored and run.part in columns}
     while len(active) != size:
         size = len(active)
         for run in runs:

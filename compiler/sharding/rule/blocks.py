@@ -29,6 +29,7 @@ __all__ = [
     "packing",
     "passes_on",
     "places_of",
+    "reads_layouts",
     "rule_in_blocks",
     "shape_of",
     "without_group_blocks",
@@ -50,6 +51,11 @@ _MATRIX = 2
 _POSITIONLESS = frozenset(("Reshape", "Squeeze"))
 """Operators with code for a rank that is right for any part, contiguous or not."""
 
+_ALL_FACTORS = _POSITIONLESS | {"Einsum"}
+"""Operators with such code along all factors."""
+
+_NORMALISING = frozenset(("LogSoftmax", "Softmax"))
+
 _MERGING = _POSITIONLESS | _CONVOLUTIONS | {"Flatten", "Unsqueeze", _PACKED_BITS}
 """Operators with factors that are the major loop of a dimension."""
 
@@ -68,12 +74,13 @@ class Fold:
     """Dimension ``whole`` is dimensions ``outer`` and ``inner`` merged, and maybe more after them.
 
     If each index of ``outer`` is a block of ``whole``, a piece of each block is a piece of
-    ``inner``.
+    ``inner``. Only the major ``size`` points of ``inner`` may be in ``whole``.
     """
 
     whole: Place
     outer: Place
     inner: Place
+    size: int
 
 
 @dataclass(frozen=True)
@@ -128,7 +135,7 @@ def passes_on(info: OpInfo, rule: Rule, number: int) -> bool:
     factor = rule.factors[number]
     if not factor.can_split or not isinstance(factor.size, int) or factor.least != 1:
         return False
-    if rule.localize is not None and number >= _count_positionless(info, rule):
+    if rule.localize is not None and not _is_positionless(info, rule, number):
         return False
     places = places_of(rule, number)
     if any((tensor, dim) in places for tensor, dim, _ in rule.sections):
@@ -137,20 +144,28 @@ def passes_on(info: OpInfo, rule: Rule, number: int) -> bool:
     return info.name in _MERGING or sizes == {factor.size}
 
 
-def _count_positionless(info: OpInfo, rule: Rule) -> int:
-    """Return the number of first factors for which code for a rank is right for any part.
+def reads_layouts(info: OpInfo, rule: Rule) -> bool:
+    """Return whether the code for a rank follows from layouts, and not from sizes of factors."""
+    return rule.localize is None or info.name in _ALL_FACTORS | _NORMALISING
 
-    Of a convolution they are the samples, the channels and, of a single group, the inputs. Of a
-    product with packed bits they are the columns: ranks exchange the rest of quantisation blocks.
-    Of matrices that are picked from a stack they are the dimensions of a matrix.
+
+def _is_positionless(info: OpInfo, rule: Rule, number: int) -> bool:
+    """Return whether code for a rank is right for any part along factor ``number``.
+
+    Of a convolution, these factors are the samples, the channels and, of a single group, the
+    inputs. Of a product with packed bits they are the columns: ranks exchange the rest of
+    quantisation blocks. Of matrices that are picked from a stack they are the dimensions of a
+    matrix, and of a softmax those along which ranks reduce nothing.
     """
     if info.name == _PACKED_BITS:
-        return 1
+        return number < 1
     if info.name in _CONVOLUTIONS:
-        return 3 if info.attribute("group", 1) == 1 else 2
+        return number < (3 if info.attribute("group", 1) == 1 else 2)
     if info.name == "Gather":
-        return info.rank(0) - 1 if info.rank(0) > _MATRIX else 0
-    return len(rule.factors) if info.name in _POSITIONLESS else 0
+        return info.rank(0) > _MATRIX and number < info.rank(0) - 1
+    if info.name in _NORMALISING:
+        return all(number not in step.factors for step in rule.inner)
+    return info.name in _ALL_FACTORS
 
 
 def places_of(rule: Rule, number: int) -> list[Place]:
@@ -202,9 +217,9 @@ def _with_fold(info: OpInfo, rule: Rule, fold: Fold, given: dict[Place, Blocks])
     The outer dimension stays whole if some ranks divide both.
     """
     (tensor, dim), (outer, at) = fold.whole, fold.outer
-    count, size = shape_of(info, outer)[at], shape_of(info, fold.inner[0])[fold.inner[1]]
+    count, size = shape_of(info, outer)[at], fold.size
     blocks = given.get(fold.whole, ())
-    if blocks != (1,) * (count or 0) or not size or given.get(fold.inner):
+    if blocks != (1,) * (count or 0) or given.get(fold.inner):
         return rule
     factors, sides = list(rule.factors), [*map(list, (*rule.operands, *rule.results))]
     major = sides[tensor][dim]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from tensoropt.compiler.layout.rule import Factor, Rule
 from tensoropt.compiler.layout.rule_text import NamedRule
 from tensoropt.compiler.sharding.rule.blocks import rule_in_blocks, without_group_blocks
+from tensoropt.compiler.sharding.rule.merges import merges_of, rule_in_merges
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import rule_for
 from tensoropt.compiler.sharding.rule.units import rule_in_units
@@ -45,7 +46,9 @@ class RuleReader:
                 self._parsed[attribute] = keys.RULE.kind.read(attribute)
             written, own = self._parsed[attribute].rule, rule_for(info)
             if written.has_blocks:
-                own = rule_in_blocks(info, own, written.blocks)
+                merges = merges_of(written)
+                blocks = tuple(section for section in written.blocks if section not in merges)
+                own = rule_in_merges(info, rule_in_blocks(info, own, blocks), merges)
             numbers = range(len(written.factors))
             units = ((number, written.units_of(number)) for number in numbers)
             if own_units := tuple(pair for pair in units if pair[1]):

@@ -75,10 +75,18 @@ def axis_roles(rule: Rule) -> list[AxisRole]:
 def placements(rule: Rule, role: AxisRole) -> tuple[list[Placement], list[Placement]]:
     """Return the placements of operands and of results on a mesh axis with role ``role``.
 
-    They are plain: the other axes decide whether a dimension is split in blocks.
+    They are plain, as the other axes decide whether a dimension is split in blocks; only crossing
+    factors are in blocks, to tell them from the samples.
     """
     operands = [_operand_placement(rule, index, role) for index in range(len(rule.operands))]
-    return operands, [_result_placement(rule, index, role) for index in range(len(rule.results))]
+    results = [_result_placement(rule, index, role) for index in range(len(rule.results))]
+    if not isinstance(role, int) or not rule.factors[role].crossing:
+        return operands, results
+    placed = [*operands, *results]
+    for tensor, dim, blocks in rule.sections:
+        if (tensor, dim, role) in rule.minors:
+            placed[tensor] = split(dim, blocks)
+    return placed[: len(operands)], placed[len(operands) :]
 
 
 def strategy_of_roles(
@@ -120,7 +128,7 @@ def has_role(rule: Rule, strategy: Strategy, axis: int, role: AxisRole) -> bool:
     operands, results = placements(rule, role)
     layouts = (*strategy.operands[: len(operands)], *strategy.results)
     return all(
-        own.placements[axis].plain == placed
+        own.placements[axis].plain == placed.plain
         or (own.placements[axis].is_replicate and (tensor, placed.dim) in rule.counted_dims)
         for tensor, (placed, own) in enumerate(zip((*operands, *results), layouts, strict=True))
     )
@@ -182,7 +190,8 @@ def _nests(rule: Rule, mesh: Mesh, roles: tuple[AxisRole, ...]) -> bool:
     """Return whether minor factors are only split where their major one is split to single points.
 
     The axes of the major factor come first, so that the parts are contiguous. If the major factor
-    is whole, parts in blocks are possible, unless its points divide too.
+    is whole, parts in blocks are possible, unless its points divide too and the minor factor is not
+    crossing.
     """
     tensors, blocks = (*rule.operands, *rule.results), {own[:2] for own in rule.sections}
     for tensor, dim, minor in rule.minors:
@@ -191,7 +200,8 @@ def _nests(rule: Rule, mesh: Mesh, roles: tuple[AxisRole, ...]) -> bool:
             axes = [axis for axis, role in enumerate(roles) if role == major]
             if not axes and (tensor, dim) in blocks:
                 own = tuple(axis for axis, role in enumerate(roles) if role == minor)
-                if _cuts(rule.factors[major], mesh.extent(own)):
+                is_crossing = rule.factors[minor].crossing
+                if not is_crossing and _cuts(rule.factors[major], mesh.extent(own)):
                     return False
                 continue
             is_first = not axes or axes[-1] < roles.index(minor)

@@ -69,10 +69,21 @@ def takes_units(info: OpInfo, rule: Rule, number: int) -> bool:
         return False
     if factor.padded:
         return not merged_places(info, rule, number)
-    merges = info.name in _MERGING and bool(merged_places(info, rule, number))
+    if factor.crossing:
+        return False
+    merges = _keeps_order(info, rule, number) and bool(merged_places(info, rule, number))
     tensors = (*info.operands, *info.results)
     own = (tensors[tensor] for tensor, _ in places_of(rule, number))
     return (merges or _has_any_heads(info, rule, number)) and may_pad(info, own)
+
+
+def _keeps_order(info: OpInfo, rule: Rule, number: int) -> bool:
+    """Return whether an op runs on a part with whole units of merged dimensions as on any other."""
+    if info.name in _MERGING:
+        return True
+    places, factor = places_of(rule, number), rule.factors[number]
+    crossing = {(t, dim) for t, dim, minor in rule.minors if rule.factors[minor].crossing}
+    return factor.reduction is None and crossing.issuperset(places)
 
 
 def _has_any_heads(info: OpInfo, rule: Rule, number: int) -> bool:

@@ -48,13 +48,15 @@ def _put_back(make: Build, dy: ir.Value, dim: int, cut: range, size: int) -> ir.
     """Return zeros of ``size`` along ``dim``, with ``dy`` at the positions of ``cut``."""
     if cut.step < 0:
         dy, cut = make.take(dy, make.ints(range(shape_of(dy)[dim] or 0)[::-1]), dim), cut[::-1]
+    first, last = cut[0], cut[-1]
     if cut.step > 1 and len(cut) > 1:
-        # Insert zeros between the elements: step - 1 after each, except the last.
-        shape = sizes_of(dy)
-        wide = make.pad(make.unsqueeze(dy, [dim + 1]), dim + 1, (0, cut.step - 1), 0.0)
-        flat = make.reshape(wide, [*shape[:dim], shape[dim] * cut.step, *shape[dim + 1 :]])
-        dy = make.slice(flat, dim, 0, (shape[dim] - 1) * cut.step + 1)
-    return _pad_or_crop(make, dy, dim, (cut[0], size - cut[-1] - 1))
+        # Zeros around each element, so that it has the place that it had among `step` elements.
+        shape, place = sizes_of(dy), first % cut.step
+        sides = place, cut.step - 1 - place
+        wide = make.pad(make.unsqueeze(dy, [dim + 1]), dim + 1, sides, 0.0)
+        dy = make.reshape(wide, [*shape[:dim], shape[dim] * cut.step, *shape[dim + 1 :]])
+        first, last = first - sides[0], last + sides[1]
+    return _pad_or_crop(make, dy, dim, (first, size - last - 1))
 
 
 def _pad_or_crop(make: Build, x: ir.Value, dim: int, ends: tuple[int, int]) -> ir.Value:
