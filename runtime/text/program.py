@@ -185,6 +185,17 @@ class Texts:
         for new in request.message["add"]:
             with isolated(partial(self._note_failure, new["key"])):
                 self._schedule.add(self._new_text(new))
+        if any(new["grammar"] is not None for new in request.message["add"]):
+            self._agree_on_failures()
+
+    def _agree_on_failures(self) -> None:
+        """Drop the new texts that failed on any rank; a collective.
+
+        A rank alone may be unable to read the tokenizer for a grammar.
+        """
+        failed = {own[0]: own for rank in self._comm.allgather(self._failed) for own in rank}
+        self._failed = [*failed.values()]
+        self._schedule.drop({*failed})
 
     def _new_text(self, new: Message) -> Text:
         prompt, source = new["prompt"], new["grammar"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,9 @@ from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.messages import Message
 from tensoropt.runtime.text.engine import Engine, Piece, Writer
 from tensoropt.runtime.text.isolation import TextFailedError, isolated
+from tensoropt.runtime.text.program import Texts
+from tensoropt.runtime.text.sampling import Sampler, Sampling
+from tensoropt.runtime.text.scheduling import Schedule, Text
 from tensoropt.runtime.text.session import TextSession
 from tensoropt.runtime.text.stopping import StopTexts
 from tensoropt.runtime.text.tokens import Vocabulary
@@ -184,6 +188,20 @@ def test_a_text_that_fails_on_the_ranks(is_refused: bool, kind: type[UserError])
     tokens, error = _all(bad)
     assert (tokens, type(error), str(error)) == ([1, 2], kind, "why")
     assert _all(good) == ([1, 1, 1], None)
+
+
+def test_a_text_that_fails_on_one_rank_alone_is_dropped_by_all() -> None:
+    texts = object.__new__(Texts)
+    sampler = Sampler(Sampling(), 0)
+    texts._schedule = Schedule(2)
+    for key in (1, 2, 3):
+        texts._schedule.add(Text(key, 1, [5], 1, 4, (), sampler))
+    of_others = [(2, "cannot read", True)]
+    texts._failed = [(4, "why", False)]
+    texts._comm = SimpleNamespace(allgather=lambda own: [of_others, own])  # type: ignore[assignment]
+    texts._agree_on_failures()
+    assert texts._failed == [(2, "cannot read", True), (4, "why", False)]
+    assert [text.key for text in texts._schedule._waiting] == [1, 3]
 
 
 def _exit() -> None:

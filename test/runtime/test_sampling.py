@@ -8,7 +8,7 @@ from dataclasses import asdict
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensoropt.runtime.support.errors import UserError
@@ -93,6 +93,7 @@ def test_numbers_of_numpy_become_those_of_python() -> None:
 _LARGEST = float(np.finfo(np.float32).max)
 
 
+@settings(max_examples=50)
 @given(
     st.floats(0.0, allow_infinity=False),
     st.floats(0.01, 100.0),

@@ -148,12 +148,14 @@ def test_it_is_one_of_the_models(server: Server, client: openai.OpenAI) -> None:
     assert 'tensoropt_requests_total{model="free",protocol="openai",status="OK"}' in text
 
 
-def test_the_first_token(plans: Path) -> None:
+def test_the_first_token_and_a_context(plans: Path) -> None:
     with (
-        serving(f"free={plans / 'free'}", "--pooling", "cls") as server,
+        serving(f"free={plans / 'free'}", "--pooling", "cls", "--context", "20") as server,
         client_of(server) as client,
     ):
         found = client.embeddings.create(model="free", input=TEXTS[:2]).data
+        with pytest.raises(openai.BadRequestError, match="input: expected at most 20 tokens"):
+            client.embeddings.create(model="free", input="a" * 21)
     for entry, text in zip(found, TEXTS, strict=False):
         np.testing.assert_allclose(entry.embedding, embedded(text, "cls"), atol=1e-5)
 
