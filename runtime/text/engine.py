@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -114,7 +115,8 @@ class Engine:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._lock = threading.RLock()  # garbage collection may close a stream at any place
+        self._lock = threading.RLock()
+        self._abandoned: deque[Request] = deque()
         self._thread: threading.Thread | None = None
         self._flag = pool.empty({"stop": (np.dtype(np.int64), (1,))})["stop"]
         self._keys = self._requests = 0
@@ -157,6 +159,16 @@ class Engine:
         """Drop the texts of a request; does nothing if all have ended."""
         with self._lock:
             self._drop([*request.writers])
+
+    def abandon(self, request: Request) -> None:
+        """Drop the texts of a request soon, without waiting for any lock.
+
+        Garbage collection calls it at any place, also in a thread that the engine starts while it
+        has its own lock.
+        """
+        if request.writers:
+            self._abandoned.append(request)
+            self._flag[0] = 1
 
     def close(self, why: UserError) -> None:
         """Drop all texts; their requests fail."""
@@ -212,12 +224,14 @@ class Engine:
 
     def _take_changes(self) -> Message | None:
         with self._lock:
+            self._flag[0] = 0
+            while self._abandoned:
+                self._drop([*self._abandoned.popleft().writers])
             if not (self._texts or self._dropped):
                 self._thread = None
                 return None
             asked = {"add": self._new, "drop": self._dropped}
             self._new, self._dropped = [], []
-            self._flag[0] = 0
             return asked
 
     def _ask(self, asked: Message) -> Iterator[Message]:
@@ -319,4 +333,4 @@ class Stream(Iterator[Piece]):
 
     def __del__(self) -> None:
         with suppress(AttributeError):  # it was not submitted
-            self.close()
+            self._engine.abandon(self._request)

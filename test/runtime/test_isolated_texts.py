@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from queue import SimpleQueue
@@ -18,7 +20,7 @@ from tokenizers import Tokenizer, decoders, models
 
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.messages import Message
-from tensoropt.runtime.text.engine import Engine, Piece, Writer
+from tensoropt.runtime.text.engine import Engine, Piece, Stream, Writer
 from tensoropt.runtime.text.isolation import TextFailedError, isolated
 from tensoropt.runtime.text.program import Texts
 from tensoropt.runtime.text.sampling import Sampler, Sampling
@@ -121,6 +123,40 @@ class Ranks:
             yield {"chosen": chosen, "failed": [], **counts}
         failed = [(new["key"], *new["error"]) for new in asked["add"] if new["error"] is not None]
         return {"chosen": [], "failed": failed, **counts}, {}
+
+
+class EndlessRanks(Ranks):
+    """Continue texts without a token, until they are dropped."""
+
+    def __init__(self) -> None:
+        self._keys: set[int] = set()
+
+    def stream(
+        self, asked: Message, arrays: Any
+    ) -> Generator[Message, None, tuple[Message, dict[str, Any]]]:
+        self._keys |= {new["key"] for new in asked["add"]}
+        self._keys -= {*asked["drop"]}
+        nothing = {"chosen": [], "failed": [], "copied": [], "proposed": 0, "accepted": 0}
+        while self._keys and not arrays["stop"][0]:
+            time.sleep(0.001)
+            yield nothing
+        return nothing, {}
+
+
+def test_garbage_collection_never_waits_for_the_engine() -> None:
+    """It may run in the thread that the engine starts, before that thread has begun."""
+    engine = Engine(EndlessRanks())  # type: ignore[arg-type]
+    stream = Stream(engine, [({"prompt": [1], "error": None}, _writer(1))])
+    assert engine.waiting == 1
+    with engine._lock:
+        thread = threading.Thread(target=stream.__del__, daemon=True)
+        thread.start()
+        thread.join(10)
+        assert not thread.is_alive()
+    until = time.monotonic() + 10
+    while engine.waiting and time.monotonic() < until:
+        time.sleep(0.001)
+    assert engine.waiting == 0
 
 
 def _writer(count: int, vocabulary: Vocabulary | None = None, **more: Any) -> Writer:
