@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import re
 import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, cast
@@ -24,6 +26,7 @@ __all__ = ["add_text_flags", "check_text_flags", "generate"]
 
 _OWN = ("max_tokens", "temperature", "top_k", "top_p", "stop", "tokenizer", "token_ids",
     "prefill_plan", "speculate")  # fmt: skip
+_UNDECODED = re.compile("[\udc80-\udcff]")
 _SHARED = ("plans", "format", "seed", *option_names(SessionOptions))
 
 
@@ -84,7 +87,7 @@ def generate(arguments: argparse.Namespace) -> int:
         found = session.generate(prompts, **_how(arguments))
         clear_line()
         if arguments.format == "json":
-            print(json.dumps([asdict(text) for text in found], ensure_ascii=False))
+            print(json.dumps([asdict(text) for text in found]))
         else:
             for index, text in enumerate(found):
                 shown = ",".join(map(str, text.tokens)) if arguments.token_ids else text.text
@@ -93,8 +96,7 @@ def generate(arguments: argparse.Namespace) -> int:
 
 
 def _prompt(text: str, *, is_ids: bool) -> Prompt:
-    if text == "-":
-        text = sys.stdin.read()
+    text = _decoded("--generate", sys.stdin.read() if text == "-" else text)
     if not is_ids:
         return text
     try:
@@ -103,9 +105,20 @@ def _prompt(text: str, *, is_ids: bool) -> Prompt:
         raise UserError(f"--token-ids: expected tokens such as 5,17,2, got: '{text}'") from None
 
 
+def _decoded(flag: str, text: str) -> str:
+    """Return a text from outside; the locale may lack its characters. Raises `UserError`."""
+    if text.isascii() or not _UNDECODED.search(text):
+        return text
+    try:
+        return os.fsencode(text).decode("utf-8")
+    except UnicodeError:
+        raise UserError(f"{flag}: expected text in UTF-8, got other bytes") from None
+
+
 def _how(arguments: argparse.Namespace) -> How:
-    names = ("max_tokens", "temperature", "top_k", "top_p", "stop", "seed")
-    return cast("How", {name: getattr(arguments, name) for name in names})
+    names = ("max_tokens", "temperature", "top_k", "top_p", "seed")
+    stop = [_decoded("--stop", text) for text in arguments.stop]
+    return cast("How", {"stop": stop, **{name: getattr(arguments, name) for name in names}})
 
 
 def _print_stream(session: TextSession, prompt: Prompt, arguments: argparse.Namespace) -> None:

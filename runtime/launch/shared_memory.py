@@ -21,7 +21,9 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def check_shared_memory(ranks: int, folder: Path = SHARED) -> None:
-    """Raise `UserError` if ``folder`` is too small for ``ranks`` ranks of this machine.
+    """Raise `UserError` if ``folder`` does not suit ``ranks`` ranks of this machine.
+
+    It may be read-only or too small.
 
     MPICH maps its file without reserving space, so a rank dies by SIGBUS if it runs out.
     """
@@ -29,6 +31,11 @@ def check_shared_memory(ranks: int, folder: Path = SHARED) -> None:
         facts = os.statvfs(folder)
     except OSError:
         return  # MPI itself reports a system without shared memory
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UserError(
+            f"{folder}: expected a folder in which MPI can create files for the memory of ranks, "
+            f"got: {_fault(facts)}"
+        )
     free, needed = facts.f_bavail * facts.f_frsize, ranks * BYTES_PER_RANK
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
     if limit != resource.RLIM_INFINITY and limit < needed:
@@ -44,6 +51,15 @@ def check_shared_memory(ranks: int, folder: Path = SHARED) -> None:
             "enlarge it (docker run --shm-size 256m; Kubernetes: an emptyDir with medium Memory; "
             "a host: mount -o remount,size=256m)"
         )
+
+
+def _fault(facts: os.statvfs_result) -> str:
+    if facts.f_flag & os.ST_RDONLY:
+        return (
+            "a read-only file system; mount it writable (docker run --tmpfs /dev/shm; Kubernetes: "
+            "an emptyDir with medium Memory; a host: mount -o remount,rw)"
+        )
+    return "no right to write (chmod 1777)"
 
 
 def local_ranks() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import re
 import sys
@@ -107,11 +108,14 @@ def run_command(work: Callable[[], int | None], *, failure: int = 1) -> int:
     """Run a command and return its exit status; ``None`` of ``work`` is success.
 
     A user's mistake, an ``OSError`` (a full disk, an unreadable file) or lack of memory is printed
-    as one line on stderr, with the status of the error, or else ``failure``. Any other exception is
-    a bug of tensoropt, with a traceback.
+    as one line on stderr, with the status of the error, or else ``failure``. Characters that the
+    locale lacks are printed as escapes. Any other exception is a bug of tensoropt, with a traceback.
     """
     if sys.stdout is None:
         return _refuse("standard output is closed", failure)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a locale may not have all characters
+            stream.reconfigure(errors="backslashreplace")
     try:
         status = work()
         sys.stdout.flush()

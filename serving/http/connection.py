@@ -17,10 +17,21 @@ ANSWER_S = 60.0
 _MOST_AHEAD = 1000  # pipelined requests: sent before earlier requests are answered
 
 
+class _UntilClose(int):
+    """The length of a body that ends with the connection: any part fits, and none is missing."""
+
+    def __lt__(self, _: int) -> bool:
+        return False
+
+    def __sub__(self, _: int) -> _UntilClose:
+        return self
+
+
 class Connection(BoundedConnection, HttpToolsProtocol):
     """uvicorn's connection, with limits on headers, pipelined requests, and the time of an answer.
 
-    `Body` limits bodies.
+    `Body` limits bodies. Streams to clients of HTTP/1.0, such as nginx by default, end with the
+    connection: they know no chunks.
     """
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
@@ -47,6 +58,9 @@ class Connection(BoundedConnection, HttpToolsProtocol):
         """Reset the count, and abort a connection with too many pipelined requests."""
         self._header_bytes = 0
         super().on_headers_complete()
+        if self.parser.get_http_version() == "1.0":
+            self.cycle.chunked_encoding = False
+            self.cycle.expected_content_length = _UntilClose()
         if len(self.pipeline) > _MOST_AHEAD:
             self.transport.abort()
 

@@ -54,6 +54,28 @@ def test_too_little_room_is_one_line(plan: Path) -> None:
     assert job.stderr.count("\n") == 1
 
 
+@can_mount
+def test_read_only_memory_is_one_line(plan: Path) -> None:
+    words = [sys.executable, "-m", "tensoropt.runtime.cli.run", plan]
+    mount = 'mount -t tmpfs -o ro,size=64m tmpfs /dev/shm && "$0" "$@"'
+    job = subprocess.run(
+        [*map(str, ["unshare", "--mount", "sh", "-c", mount, *words])],
+        capture_output=True, text=True, timeout=LIMIT_S, check=False,
+    )  # fmt: skip
+    assert (job.returncode, job.stdout) == (1, "")
+    assert job.stderr.startswith(
+        "error: /dev/shm: expected a folder in which MPI can create files for the memory of ranks, "
+        "got: a read-only file system; mount it writable ("
+    )
+    assert job.stderr.count("\n") == 1
+
+
+def test_memory_without_the_right_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_memory.os, "access", lambda *_: False)
+    with pytest.raises(UserError, match=r"MPI can create files .*got: no right to write"):
+        check_shared_memory(1, tmp_path)
+
+
 def test_what_no_machine_has(capsys, plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the rights to mount anything: the ranks need more than there is."""
     monkeypatch.setattr(shared_memory, "BYTES_PER_RANK", 1 << 60)

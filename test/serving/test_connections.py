@@ -57,6 +57,30 @@ def _status(answer):
     return int(answer.split(b" ", 2)[1]), json.loads(answer.split(b"\r\n\r\n", 1)[1])["error"]
 
 
+def test_a_stream_to_a_client_of_http_1_0_ends_with_the_connection() -> None:
+    """It has no chunks, and comes in parts; other answers have a length."""
+    body = json.dumps({"model": "m", "prompt": "abc", "max_tokens": 3, "stream": True}).encode()
+    head = b"POST /v1/completions HTTP/1.%d\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+    with fake_server("--models", "all") as server:
+        answers = []
+        for minor in (0, 1):
+            with socket.create_connection(("127.0.0.1", server.http), timeout=60) as client:
+                client.sendall(head % (minor, len(body)) + body)
+                answers.append(_all(client))
+        old, new = (answer.partition(b"\r\n\r\n") for answer in answers)
+        assert b"transfer-encoding" not in old[0]
+        assert b"connection: close" in old[0]
+        lines = old[2].decode().split("\n\n")
+        assert [line[:5] for line in lines] == ["data:"] * 4 + [""]
+        assert lines[-2] == "data: [DONE]"
+        assert b"transfer-encoding: chunked" in new[0]
+        with socket.create_connection(("127.0.0.1", server.http), timeout=60) as client:
+            client.sendall(b"GET /v1/models HTTP/1.0\r\n\r\n")
+            kind, _, found = _all(client).partition(b"\r\n\r\n")
+        assert f"content-length: {len(found)}".encode() in kind
+        assert json.loads(found)["object"] == "list"
+
+
 def _memory(server):
     """Return how many bytes the server has had at most."""
     text = Path(f"/proc/{server.process.pid}/status").read_text()
