@@ -30,7 +30,7 @@ class KeyCheck:
         if scope["type"] == "http" and path not in _OPEN:
             given = dict(scope["headers"]).get(KEY_HEADER.encode(), b"")
             try:
-                self._keys.check(given.decode("latin-1"))
+                await self._keys.admit(given.decode("latin-1"))
             except RefusedError as error:
                 note(error)
                 status, code = error.reason.status, "invalid_api_key"

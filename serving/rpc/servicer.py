@@ -76,7 +76,7 @@ def _handler(
         ) as line:
             context.set_trailing_metadata(((ID_HEADER, line.id),))
             try:
-                keys.check(str(metadata.get(KEY_HEADER, "")))
+                await keys.admit(str(metadata.get(KEY_HEADER, "")))
                 with count(len(raw)):
                     answer = await method(_parse(kind, raw))
             except Exception as error:

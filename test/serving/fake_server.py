@@ -68,6 +68,7 @@ def _main() -> None:
     parser.add_argument("--address-file", type=Path)
     parser.add_argument("--log-format")
     parser.add_argument("--api-key-file", type=Path)
+    parser.add_argument("--wrong-key", type=float, default=0.01)
     parser.add_argument("--models", default="double", choices=("double", "all"))
     parser.add_argument("--folder", type=Path, help="for the tokenizer of the models of texts")
     arguments = parser.parse_args()
@@ -84,6 +85,7 @@ def _main() -> None:
     from tensoropt.serving.model import Model
     from tensoropt.serving.openai.routes import openai_routes
     from tensoropt.serving.options import ServerOptions, ServingOptions, TextLimits
+    from tensoropt.serving.protocol import keys as protocol_keys
     from tensoropt.serving.protocol.keys import read_keys
     from tensoropt.serving.server import serve
     from tensoropt.serving.service import Service
@@ -94,6 +96,7 @@ def _main() -> None:
         body.BODY_S = connection.ANSWER_S = arguments.patience
         http_connection.HEADERS_S = arguments.patience
 
+    protocol_keys.WRONG_S = arguments.wrong_key
     set_up(is_json=arguments.log_format == "json", has_requests=arguments.log_format is not None)
     more = APIRouter()
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from openai_server import client_of
 from tritonclient.utils import InferenceServerException
 
 from tensoropt.runtime.support.errors import UserError
+from tensoropt.serving.protocol import keys as protocol_keys
 from tensoropt.serving.protocol.keys import Keys, read_keys
 from tensoropt.serving.protocol.refusals import RefusedError
 
@@ -86,6 +89,48 @@ def test_wrong_keys(given: str | None) -> None:
     with pytest.raises(RefusedError):
         Keys([GOOD]).check(given)
     Keys().check(given)
+
+
+def test_wrong_keys_are_refused_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Right keys and requests without a key do not wait, nor do wrong ones beyond a number."""
+    monkeypatch.setattr(protocol_keys, "WRONG_S", 0.2)
+    monkeypatch.setattr(protocol_keys, "_MOST_WAITING", 2)
+
+    async def admit(keys: Keys, given: str | None) -> tuple[bool, bool]:
+        begun_s = time.monotonic()
+        try:
+            await keys.admit(given)
+        except RefusedError:
+            return False, time.monotonic() - begun_s >= 0.2
+        return True, time.monotonic() - begun_s >= 0.2
+
+    async def work() -> list[tuple[bool, bool]]:
+        keys = Keys([GOOD])
+        given = [f"Bearer {BAD}", "Bearer x", f"Bearer {GOOD}", "", None, "Bearer y"]
+        found = await asyncio.gather(*(admit(keys, one) for one in given))
+        return [*found, await admit(keys, "Bearer z"), await admit(Keys(), "Bearer z")]
+
+    wrong, right, at_once = (False, True), (True, False), (False, False)
+    expected = [wrong, wrong, right, at_once, at_once, at_once, wrong, right]
+    assert asyncio.run(work()) == expected
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_both_protocols_refuse_wrong_keys_slowly(tmp_path: Path, protocol: str) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text(GOOD)
+    with fake_server("--api-key-file", str(keys), "--wrong-key", "0.5") as server:
+        header, begun_s = {"authorization": f"Bearer {BAD}"}, time.monotonic()
+        if protocol == "http":
+            found = httpx.get(f"http://127.0.0.1:{server.http}/v2", headers=header)
+            assert found.status_code == 401
+        else:
+            with (
+                triton.InferenceServerClient(f"127.0.0.1:{server.grpc}") as grpc,
+                pytest.raises(InferenceServerException, match="API key: expected"),
+            ):
+                grpc.get_model_metadata("double", headers=header)
+        assert time.monotonic() - begun_s >= 0.5
 
 
 def test_files_that_are_refused(tmp_path: Path) -> None:
