@@ -109,6 +109,8 @@ def _settings(arguments: argparse.Namespace, family: Family) -> JobSettings:
     for field in ("data", "steps", "stall_s", "dims"):  # of the whole job, and of its plans
         del training[field]
     training |= {field: _absolute(training[field]) for field in _PATHS}
+    if training["evaluate_data"] is not None:
+        training["evaluate_data"] = _source(training["evaluate_data"])
     checkpoint = _absolute(arguments.checkpoint) or str(job_folder(name) / "checkpoints")
     if training["total_steps"] is None:
         training["total_steps"] = arguments.steps
@@ -168,13 +170,17 @@ def _check(
 
 def _check_data(settings: JobSettings, plan: FamilyPlan) -> None:
     """Check data files before the job is created; code that generates data is run by the ranks."""
-    if factory_in(settings.data) is not None:
-        return
     from tensoropt.runtime.plan.plan import Plan
     from tensoropt.runtime.training.data.open import open_dataset
+    from tensoropt.runtime.training.evaluation import check_evaluation
     from tensoropt.runtime.training.plan import TrainingPlan
 
     training = TrainingPlan.from_plan(Plan.read(str(plan.path)))
+    own = ("evaluate_data", "evaluate_every")
+    options = {name: settings.training[name] for name in own}
+    check_evaluation(TrainJob(str(plan.path), **options), training)
+    if factory_in(settings.data) is not None:
+        return
     shuffle = settings.training["shuffle"]
     open_dataset(settings.data, training.plan.inputs, training.batch, shuffle)
 

@@ -376,6 +376,6 @@ class Job:
 
 def _log_row(row: dict[str, Any], made: StepRow) -> dict[str, Any]:
     """Return a step's row for ``--log``: the fields of tensoropt-run's log, and the devices."""
-    names = ("loss_scale", "skipped", "not_finite")
+    names = ("loss_scale", "skipped", "not_finite", "evaluation_loss")
     optional = {name: row.get(name) for name in names if row.get(name) not in (None, False)}
     return {**vars(made), "learning_rate": row["learning_rate"], **optional}

@@ -49,6 +49,7 @@ class Reports:
                 "loss_scale": facts.loss_scale,
                 "skipped": facts.skipped,
                 "not_finite": facts.not_finite,
+                "evaluation_loss": facts.evaluation_loss,
                 "samples": progress.samples,
             }
         self._keep(row, channel.lost_for_s() > 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from tensoropt.runtime.session.ranks import share_of_cores
 from tensoropt.runtime.support.errors import UserError
 from tensoropt.runtime.support.messages import Message
 from tensoropt.runtime.training.checkpoint import Progress, check_checkpoint
+from tensoropt.runtime.training.evaluation import is_evaluated
 from tensoropt.runtime.training.integrity import DamagedError, check_tensors
 from tensoropt.runtime.training.job import TrainResult
 from tensoropt.runtime.training.opening import open_step
@@ -75,6 +76,7 @@ def _warm_up(step: TrainingStep | StagedStep, comm: MPI.Comm) -> None:
     """Take a step on arbitrary values and discard it, so that one-time costs precede training."""
     step.set("loss_scale", 1.0)
     step.set("step", 1.0)
+    step.set("loss_weight", 1.0)
     step.start()
     step.rehearse()
     step.gradients_are_finite()
@@ -197,6 +199,8 @@ class _Generation:
         try:
             while trainer.progress.step < self._job.steps:
                 facts = trainer.step(ask=self._ask(), before_update=self._finish_snapshot)
+                if is_evaluated(self._job, facts.step, self._job.steps):
+                    facts = replace(facts, evaluation_loss=trainer.evaluate())
                 self._reports.add(facts, trainer.progress, self._channel)
                 if self._is_over_after_step():
                     break

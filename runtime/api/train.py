@@ -28,13 +28,15 @@ class TrainingRun:
     """Results of a training run: ``result`` has totals, the other fields one number per step.
 
     Step times are measured on rank 0 and include reading the data. A step in which all labels are
-    ignored has the loss NaN, as in PyTorch.
+    ignored has the loss NaN, as in PyTorch. ``evaluation_losses`` has the losses on held-out data
+    by step.
     """
 
     result: TrainResult
     losses: tuple[float, ...]
     step_times_s: tuple[float, ...]
     learning_rates: tuple[float, ...]
+    evaluation_losses: Mapping[int, float]
 
     def __repr__(self) -> str:
         last = f", loss {self.losses[0]:.6g} -> {self.losses[-1]:.6g}" if self.losses else ""
@@ -78,8 +80,9 @@ def train(
     arrays, or samples from Python as ``"module:factory"``. The other arguments are flags of
     `tensoropt-run --train`. The learning rate rises to ``learning_rate`` in ``warmup`` steps, and
     then follows ``schedule`` (constant, cosine, linear) until ``total_steps``, down to
-    ``min_learning_rate``. ``shuffle`` is the
-    seed of the order of samples. Checkpoints are written to the folder ``checkpoint``, every
+    ``min_learning_rate``. ``shuffle`` is the seed of the order of samples. ``evaluate_data``, in
+    the forms of ``data``, are held out: the loss on them is computed every ``evaluate_every`` steps
+    and after the last. Checkpoints are written to the folder ``checkpoint``, every
     ``checkpoint_every`` steps and at the end; ``resume`` continues from a checkpoint. ``export``
     writes ``model`` with the trained weights.
 
@@ -87,10 +90,12 @@ def train(
     and raises :class:`TrainingInterrupted`.
     """
     folder, initial = _choose_plan(Path(plan), devices)
+    held_out = options.get("evaluate_data")
     with arrays_folder() as arrays:
         own: dict[str, Any] = {
             **options,
             "data": file_of(data, arrays, "data"),
+            "evaluate_data": file_of(held_out, arrays, "evaluate_data") if held_out else None,
             "log": options.get("log") or Path(arrays, "log.jsonl"),
             "resume": options.get("resume") or initial,
         }
@@ -130,4 +135,5 @@ def _run_of(result: TrainResult, log: Path) -> TrainingRun:
     for step in steps:
         step["loss"] = math.nan if step["loss"] is None else step["loss"]
     columns = [tuple(step[name] for step in steps) for name in ("loss", "time_s", "learning_rate")]
-    return TrainingRun(result, *columns)
+    found = {s["step"]: s["evaluation_loss"] for s in steps if "evaluation_loss" in s}
+    return TrainingRun(result, *columns, found)

@@ -21,7 +21,17 @@ _TRAINING = {*option_names(TrainJob)} - {*option_names(Job)} - {*_EXPORTING}
 
 def add_training_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that apply only to training and exporting."""
-    steps = "data", "steps", "log", "shuffle", "learning_rate", "warmup", "schedule"
+    steps = (
+        "data",
+        "evaluate_data",
+        "evaluate_every",
+        "steps",
+        "log",
+        "shuffle",
+        "learning_rate",
+        "warmup",
+        "schedule",
+    )
     add = parser.add_argument_group("training").add_argument
     add_flags(
         add, TrainJob, *steps, "min_learning_rate", "total_steps", "loss_scale", "skip_not_finite"

@@ -26,6 +26,8 @@ def _loss_lines(result: TrainResult) -> list[str]:
     skipped = f", {result.skipped} skipped" if result.skipped else ""
     first, last = f"{result.first_loss:.6g}", f"{result.last_loss:.6g}"
     lines = [f"step {result.step}: loss {first} -> {last} in {result.steps} steps{skipped}"]
+    if result.evaluation_loss is not None:
+        lines.append(f"evaluation loss: {result.evaluation_loss:.6g}")
     if result.step_time_s:
         per_s = result.samples / result.steps / result.step_time_s
         time_text = milliseconds(result.step_time_s)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from os import PathLike
+from typing import TYPE_CHECKING
 
 from tensoropt.runtime.support.expected import ExpectedErrorEntry
 from tensoropt.runtime.support.job import Launched
@@ -12,6 +14,9 @@ from tensoropt.runtime.support.options import option
 from tensoropt.runtime.support.places import FORMS, INPUT, Folder, Input, Output
 from tensoropt.runtime.support.rank_options import RankArguments
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
 __all__ = ["TrainArguments", "TrainJob", "TrainResult"]
 
 
@@ -19,6 +24,7 @@ __all__ = ["TrainArguments", "TrainJob", "TrainResult"]
 class TrainJob(Launched):
     """Training of ``plan`` for ``steps`` steps on ``data``, a place for `open_dataset`.
 
+    The loss on ``evaluate_data`` is computed every ``evaluate_every`` steps, and after the last.
     ``shuffle`` is the seed for the order of the samples, None for the order of the source. The
     learning rate rises to ``learning_rate`` over ``warmup`` steps and then follows ``schedule``,
     which falls to ``min_learning_rate``, until step ``total_steps``; None: the last step of this
@@ -39,6 +45,12 @@ class TrainJob(Launched):
         ".npz, .parquet, .arrow or .feather file, or folder of them, with every input and label by "
         "name; or samples from Python, module:factory or FILE.py:factory",
         "SOURCE",
+    )
+    evaluate_data: str | None = option(
+        None, PATH, "evaluate the loss on these data, which are not trained on", "SOURCE"
+    )
+    evaluate_every: int | None = option(
+        None, integer(1), "every N steps, and after the last (default: after the last)", "N"
     )
     steps: int = option(0, integer(0), "train for N more steps", "N")
     log: str | None = option(
@@ -102,6 +114,8 @@ class TrainArguments(RankArguments, total=False):
     """Options of `TrainJob` other than data and steps, as keyword arguments."""
 
     timeout_s: float | None
+    evaluate_data: str | PathLike[str] | Mapping[str, ArrayLike] | None
+    evaluate_every: int | None
     log: str | PathLike[str] | None
     shuffle: int | None
     learning_rate: float
@@ -125,6 +139,7 @@ class TrainResult:
     """Result of training; ``step`` is the last step, counted from the start of the first run.
 
     ``held_bytes`` and ``predicted_bytes`` are the static memory per device, by kind.
+    ``evaluation_loss`` is the last one on held-out data.
     ``peak_bytes``, ``used_bytes``, ``nodes_on_cpu`` and ``cuda_graphs`` are defined as in
     `CheckResult`, over both graphs. ``predicted_time_s`` is the time of a step with one micro-batch
     on the plan's own device. ``error`` is the reason if training ended early, and ``stop_signal``
@@ -140,6 +155,7 @@ class TrainResult:
     skipped: int = 0
     first_loss: float | None = None
     last_loss: float | None = None
+    evaluation_loss: float | None = None
     step_time_s: float | None = None
     held_bytes: dict[str, int] = field(default_factory=dict)
     predicted_bytes: dict[str, int] = field(default_factory=dict)

@@ -40,6 +40,7 @@ class Log:
     ) -> None:
         self.first: float | None = None
         self.last: float | None = None
+        self.evaluated: float | None = None
         self._times: list[float] = []
         self._link, self._shown = link, 0.0
         self._end = start + job.steps
@@ -53,12 +54,16 @@ class Log:
         self.first = loss if self.first is None else self.first
         self.last = self.last if loss is None else loss
         self._times.append(facts.time_s)
+        evaluated = _finite(facts.evaluation_loss)
+        self.evaluated = self.evaluated if evaluated is None else evaluated
         if self._file is not None:
             self._write(self._file, json.dumps(_entry(facts)) + "\n")
         if self._link is not None and time.monotonic() >= self._shown:
             self._shown = time.monotonic() + _SHOW_S
             per_s = self._samples / facts.time_s
             text = "without a label" if facts.loss is None else f"loss {facts.loss:.6g}"
+            if self.evaluated is not None:
+                text += f", evaluation loss {self.evaluated:.6g}"
             self._link.show(
                 f"step {facts.step} of {self._end}, {text}, "
                 f"{facts.time_s * 1e3:.1f} ms, {per_s:.4g} samples/s"
@@ -87,11 +92,12 @@ class Log:
             self._file.close()
 
 
-def _entry(facts: StepFacts) -> dict[str, float | int | bool | None]:
+def _entry(facts: StepFacts) -> dict[str, float | int | bool | str | None]:
     optional = {
         "loss_scale": facts.loss_scale,
         "skipped": True if facts.skipped else None,
         "not_finite": facts.not_finite,
+        "evaluation_loss": _finite(facts.evaluation_loss),
     }
     entry = {
         "step": facts.step,

@@ -20,6 +20,7 @@ from tensoropt.runtime.training.checkpoint import (
     path_of,
 )
 from tensoropt.runtime.training.data.open import open_dataset
+from tensoropt.runtime.training.evaluation import check_evaluation
 from tensoropt.runtime.training.job import TrainJob
 from tensoropt.runtime.training.log import check_log
 from tensoropt.runtime.training.plan import TrainingPlan
@@ -49,6 +50,7 @@ def check_training(job: TrainJob) -> Plan:
         plan.plan.check_model(Path(job.model))
     if job.data is not None:
         open_dataset(job.data, plan.plan.inputs, plan.batch, job.shuffle)
+    check_evaluation(job, plan)
     progress = Progress()
     if job.resume is not None:
         progress = check_checkpoint(plan, find_checkpoint(Path(job.resume)))

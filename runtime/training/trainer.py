@@ -20,6 +20,7 @@ from tensoropt.runtime.training.data.ahead import Ahead
 from tensoropt.runtime.training.data.open import open_dataset
 from tensoropt.runtime.training.data.source import Parts
 from tensoropt.runtime.training.diagnose import first_not_finite
+from tensoropt.runtime.training.evaluation import Evaluation
 from tensoropt.runtime.training.job import TrainJob
 from tensoropt.runtime.training.labels import check_labels, describe_integers
 from tensoropt.runtime.training.loss import BatchLoss, loss_of_step
@@ -43,6 +44,7 @@ class StepFacts:
 
     ``own_s`` is ``time_s`` without the time in collectives, which is mostly waiting for slower
     ranks; None on a device, as its time is not measured. ``loss`` is None if no label counts.
+    ``evaluation_loss`` is the loss on held-out data after the step, if it was computed.
     ``not_finite`` is "loss" or "gradients" if these, and so their norm, are not finite.
     """
 
@@ -54,6 +56,7 @@ class StepFacts:
     skipped: bool = False
     own_s: float | None = None
     not_finite: str | None = None
+    evaluation_loss: float | None = None
 
 
 class Trainer:
@@ -77,6 +80,7 @@ class Trainer:
         self._own = self.plan.batches_of(comm.rank)
         self._read: Mapping[str, Array] = {}  # the last micro-batch
         self._scale = self._loss_scale()
+        self._evaluation: Evaluation | None = None
         self._ahead = self._data_ahead()
 
     def constant_bytes(self) -> int:
@@ -92,6 +96,8 @@ class Trainer:
         read, place = [t for t in inputs if t.name in self._step.batch], self._place()
         bounds = {t.name: [int(n) for n in t.shape] for t in read}
         parts: Parts = {t.name: t.layout.bounds(bounds[t.name], place) for t in read}
+        if self.job.evaluate_data is not None:
+            self._evaluation = Evaluation(self.job, self.plan, parts)
         end = self.progress.samples + self.job.steps * self.plan.samples_per_step
         start, own, batches = self.progress.samples, self._own, self.plan.micro_batches
 
@@ -148,6 +154,23 @@ class Trainer:
         own_s: float | None = time_s - (self._in_collectives_s() - before_s)
         own_s = own_s if self.job.provider == "cpu" else None
         return StepFacts(number, loss, time_s, rate, scale, not is_good, own_s, cause)
+
+    def evaluate(self) -> float | None:
+        """Return the loss on the held-out data, None if no label of them counts.
+
+        Parameters and moments do not change. All ranks must call this. Raises `UserError` for
+        faulty data.
+        """
+        assert self._evaluation is not None, "the job has data for it"
+
+        def losses(batch: Callable[[int], Mapping[str, Array]]) -> list[BatchLoss]:
+            self._step.start()
+            return self._of_all_replicas(self._step.losses(lambda _: 0, batch))
+
+        try:
+            return self._evaluation.loss(losses)
+        except UserError as error:
+            raise UserError(f"evaluation after step {self.progress.step}: {error}") from None
 
     def _in_collectives_s(self) -> float:
         return self._waited_s + self._step.waited_s + library.collectives_s()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from tensoropt.runtime.launch.link import LauncherLink
 from tensoropt.runtime.plan.plan import Plan
 from tensoropt.runtime.session.ranks import share_of_cores
 from tensoropt.runtime.training.checkpoint import Progress, check_checkpoint, find_checkpoint
+from tensoropt.runtime.training.evaluation import is_evaluated
 from tensoropt.runtime.training.integrity import check_tensors
 from tensoropt.runtime.training.job import TrainJob, TrainResult
 from tensoropt.runtime.training.lock import lock_folder
@@ -92,6 +94,7 @@ def _train(
         skipped=trainer.skipped,
         first_loss=log.first,
         last_loss=log.last,
+        evaluation_loss=log.evaluated,
         step_time_s=log.median_s,
         **measured,
         cuda_graphs=graphs,
@@ -109,7 +112,10 @@ def _take_steps(
     last = trainer.progress.step + job.steps
     try:
         while trainer.progress.step < last and not trainer.asked:
-            log.add(trainer.step(ask=link.stop_signal()))
+            facts = trainer.step(ask=link.stop_signal())
+            if is_evaluated(job, facts.step, last):
+                facts = replace(facts, evaluation_loss=trainer.evaluate())
+            log.add(facts)
             if is_due(job, trainer.progress.step):
                 _save(job, trainer, comm, link)
     except StoppedError as stopped:

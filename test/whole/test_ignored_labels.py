@@ -88,6 +88,18 @@ def trained_by_torch(data: Arrays, **options: Any) -> tuple[list[float], dict[st
     return losses, {name: w.detach().numpy() for name, w in weights.items()}
 
 
+def evaluated_by_torch(data: Arrays, weights: Arrays, **options: Any) -> float:
+    """Return the loss over all samples together."""
+    import torch
+
+    if "class_weights" in options:
+        options["weight"] = torch.tensor(options.pop("class_weights"))
+    scores = torch.tensor(np.tanh(data["x"] @ weights["w0"]) @ weights["w1"])
+    labels = torch.tensor(data["labels"]).reshape(-1)
+    loss = torch.nn.functional.cross_entropy(scores.reshape(-1, CLASSES), labels, **options)
+    return loss.item()
+
+
 def planned(folder: Path, micro_batches: int, devices: Any, options: Any, **asked: Any) -> to.Plan:
     train = to.Training(
         LOSS, "sgd", weight_decay=0.01, micro_batches=micro_batches, recompute="none", **options
@@ -129,8 +141,11 @@ def test_the_mean_is_over_the_labels_of_all_ranks_and_batches(
         devices = ",".join(f"{path}:1" for path in unlike)
     plan = planned(tmp_path, micro_batches, devices, OPTIONS[options], **asked)
     data = drawn(OPTIONS[options].get("ignore_index", -100))
-    run = to.train(plan, data, STEPS, learning_rate=RATE, checkpoint=tmp_path / "saved")
+    saved = tmp_path / "saved"
+    run = to.train(plan, data, STEPS, learning_rate=RATE, checkpoint=saved, evaluate_data=data)
     compare(run.losses, run.checkpoint, data, OPTIONS[options])
+    expected = evaluated_by_torch(data, load_file(str(run.checkpoint)), **OPTIONS[options])
+    assert run.evaluation_losses == {STEPS: pytest.approx(expected, rel=1e-5)}
     assert math.isnan(run.losses[2])
 
 
