@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from tensoropt.compiler.layout.sizes import Open, Size
 from tensoropt.compiler.shapes.refine import inferred_dims, refine_types, update_signature
+from tensoropt.compiler.shapes.tied_sums import free_sums, tie_sums
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.cut import copy_of
 from tensoropt.dialects import onnx
@@ -30,6 +31,7 @@ from tensoropt.runtime.plan.dims import (
 __all__ = ["AssumeSizesPass"]
 
 _NUMBER = "topt.number"
+_ATTENTION, _MASK = "onnx.Attention", 3
 
 _Shape = list[int | None]
 _Shapes = dict[tuple[int, int, int], _Shape]
@@ -43,8 +45,9 @@ class AssumeSizesPass(Pass):
     The module's `topt.ranges` has the ranges of input dimensions. The sizes of other dimensions
     follow from two runs of shape inference, at the means of all ranges and at their ends. A
     dimension without a range counts as 1, so `12 + sequence` is 13. Dimensions with the same name
-    have the same size. Does nothing if the module has neither ranges nor such sums. Refuses a model
-    with types that do not fit at these sizes.
+    have the same size. A sum under names of its own, such as the length of a mask, is tied to the
+    dimensions of caches and tokens if only their sum fits. Does nothing if the module has
+    neither ranges nor such sums. Refuses a model with types that do not fit at these sizes.
     """
 
     name: ClassVar[str] = "assume-sizes"
@@ -74,6 +77,7 @@ class _Assuming:
         self.can_slice = onnx.opsets(module)[""] >= SLICE_OPERANDS_SINCE
 
     def run(self) -> None:
+        tie_sums(self.module, self.ranges, self._fits)
         names = inferred_dims(self.module)
         means = _shapes_at(self.module, self.means)
         ends = means if self.ends == self.means else _shapes_at(self.module, self.ends)
@@ -93,12 +97,37 @@ class _Assuming:
                 value.set_type(tensor_type(sizes, kind.element_type))
         update_signature(self.module)
 
+    def _fits(self, sizes: Mapping[str, int]) -> bool:
+        """Return whether all shapes fit at these sizes, and masks to the keys of their attention.
+
+        Inference does not compare the latter.
+        """
+        try:
+            shapes = _shapes_at(self.module, sizes)
+        except UserError:
+            return False
+        main = onnx.function(self.module)
+        places = {value: place for place, value in _values(main, enumerate(onnx.walk(main)))}
+        return all(
+            _last(shapes, places, op.operands[_MASK]) in (None, _last(shapes, places, cached, -2))
+            for op in onnx.walk(main)
+            if op.name == _ATTENTION and len(op.operands) > _MASK
+            for cached in list(op.results)[1:2]
+        )
+
     def _size(self, name: str, mean: int | None, end: int | None) -> Size:
         if mean is None or end is None or mean == end == 1:
             return None
         if _size_at(name, self.means) != mean or _size_at(name, self.ends) != end:
             return Open(mean, end)
         return Open(mean, end, divisor_of(name, self.ranges) if self.can_slice else 1, name)
+
+
+def _last(
+    shapes: _Shapes, places: Mapping[ir.Value, tuple[int, int, int]], value: ir.Value, dim: int = -1
+) -> int | None:
+    shape = shapes.get(places[value]) if value in places else None
+    return shape[dim] if shape and len(shape) >= -dim else None
 
 
 def _size_at(name: str, dims: Mapping[str, int]) -> int | str:
@@ -122,8 +151,17 @@ def _shapes_at(module: ir.Module, dims: Mapping[str, int]) -> _Shapes:
             _note(main, found)
     except UserError as error:
         sizes = ", ".join(f"{name}={size}" for name, size in dims.items())
-        raise UserError(f"the model takes no {sizes}: {error}") from None
+        raise UserError(f"the model takes no {sizes}: {error}{_hint(module, dims)}") from None
     return found
+
+
+def _hint(module: ir.Module, dims: Mapping[str, int]) -> str:
+    """Return the flags for the sums that have no sizes of their own."""
+    free = free_sums(module, dims)
+    if not free:
+        return ""
+    flags = " ".join(f"--dim {term}=SIZES" for name in free for term in terms(name))
+    return f"; {', '.join(map(repr, free))} has no sizes, expected those too: {flags}"
 
 
 def _sized(kind: ir.Type, names: list[str], dims: Mapping[str, int]) -> ir.Type:
