@@ -74,7 +74,7 @@ FORMS = {
     "manifest": _form("a manifest", ".json .yaml .yml", rb'\{\s*"apiVersion": |apiVersion: '),
     "page": _form("a page", ".html .htm", rb"(?i:<!doctype html>)"),
     "picture": _form("a picture", ".png .svg", rb"\x89PNG|<\?xml|<svg"),
-    "device": _form("a device description", ".toml", rb"(#[^\n]*\n|\s)*\w+ = "),
+    "device": _form("a device description", ".toml", rb"(#[^\n]*\n|\s)*name = "),
     "addresses": _form("addresses of a server", "", rb"(http|grpc)://"),
 }  # fmt: skip
 """The contents of output files. A picture may be drawn over another, and so on."""

@@ -102,7 +102,7 @@ def test_a_form_that_does_not_fit_is_left_out(opt, refused, forms: tuple[Path, P
     assert "small.onnx" in done.out
     assert "large.onnx " not in done.out
     assert "note: large.onnx: --memory: nothing fits" in done.err
-    message = refused(forms[0], *FLAGS, "--also", forms[1], "--memory", "1KiB")
+    message = refused(forms[0], *FLAGS, "--also", forms[1], "--memory", "1KiB", status=3)
     assert "nothing fits" in message
 
 

@@ -308,5 +308,5 @@ def _processor_seconds() -> float:
 
 def test_devices_that_cannot_be_enough_are_not_searched(refused, monkeypatch) -> None:
     monkeypatch.setattr(anytime.Anytime, "_improve", lambda *given: 1 / 0)
-    message = refused(LLAMA, "--objective", "devices", "--memory", "8KiB")
+    message = refused(LLAMA, "--objective", "devices", "--memory", "8KiB", status=3)
     assert "nothing fits 8.00 KiB on 64 devices, the leanest plan needs at least " in message

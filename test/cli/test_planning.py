@@ -161,7 +161,8 @@ def test_fewest_devices(opt, refused, mlp: Path) -> None:
         flags = ["--objective", "devices", "--memory", str(need), "--devices", "4", *V100]
         assert opt(mlp, *flags).out.startswith(f"mlp.onnx on {count} x v100:")
     limit = str(needs[4] - 1)
-    message = refused(mlp, "--objective", "devices", "--memory", limit, "--devices", "4", *V100)
+    flags = ["--objective", "devices", "--memory", limit, "--devices", "4", *V100]
+    message = refused(mlp, *flags, status=3)
     assert "nothing fits" in message
     assert "on 4 devices" in message
 

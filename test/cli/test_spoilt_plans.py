@@ -107,7 +107,7 @@ def test_a_spoilt_plan_is_taken_or_refused_in_one_line(
         outcome = opt(mlp, "--strategies", path, *flags, *written)
         taken += outcome.status == 0
         if outcome.status:
-            assert outcome.status == 1, seed
+            assert outcome.status in (1, 3), seed  # 3: a spoilt plan may fit no device
             assert outcome.err.startswith("error: "), seed
             assert outcome.err.count("\n") == 1, seed
             assert len(outcome.err) < 10_000, seed

@@ -346,7 +346,7 @@ def _compile(case: Case, folder: Path) -> str:
     said = [line for line in err.getvalue().splitlines() if not line.startswith("note: ")]
     if status == 0:
         return ""
-    fine = status == 1 and len(said) == 1 and said[0].startswith("error: ")
+    fine = status in (1, 3) and len(said) == 1 and said[0].startswith("error: ")
     return "" if fine else f"status {status}: {err.getvalue()}"
 
 
