@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from tensoropt.compiler.support.entries import replace_entries
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.elements import dense_to_array
 from tensoropt.dialects.mlir import ir
@@ -366,10 +367,8 @@ def declare(schemas: Iterable[Schema]) -> None:
 
     Replaces all earlier declarations.
     """
-    _DECLARED.clear()
-    for own in schemas:
-        if own.op_type not in _defined_ops(own.domain):
-            _DECLARED[own.domain, own.op_type] = own
+    undefined = (own for own in schemas if own.op_type not in _defined_ops(own.domain))
+    replace_entries(_DECLARED, {(own.domain, own.op_type): own for own in undefined})
 
 
 def schema(domain: str, op_type: str, version: int) -> Schema | None:

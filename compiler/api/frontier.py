@@ -10,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+from tensoropt.compiler.api.pickling import reduced
 from tensoropt.compiler.api.program import Program, Say
 from tensoropt.compiler.api.progress import reporting_to
 from tensoropt.compiler.cost.expected_error import PlanError
@@ -120,8 +121,11 @@ class _Whole:
         found = [(name, read_effect(path)) for name, path in sources.items() if path is not None]
         return {name: effect for name, effect in found if effect is not None}
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduced(self, [form.program for form in self.forms or (self,)])
+
     def settle(self, point: FrontierPoint) -> ir.Module:
-        """Return the module with the strategies of ``point``."""
+        """Return the module with the strategies of ``point``; the caller holds the lock."""
         if self.settled is None or self.settled[0] != point.index:
             self.settled = point.index, self.program.settle(self.report, point)
         return self.settled[1]
@@ -158,6 +162,16 @@ class Point:
         self.recompute = points_of.recompute_of(found)
         self.micro_batches = points_of.micro_batches_of(found)
         self.replicas = tuple(points_of.replicas_of(found))
+
+    def __copy__(self) -> Point:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Point:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        before = self._passed_over
+        return _point, (self._whole, self.index, None if before is None else before.index)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Point):
@@ -196,7 +210,9 @@ class Point:
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes on the point: devices without work, unlike devices, and memory limits."""
-        request, lines = self._whole.request, [*splitting_notes(_facts(self._form), self._own)]
+        request, facts = self._whole.request, _facts(self._form)
+        with self._form.program.lock:
+            lines = [*splitting_notes(facts, self._own)]
         if self._passed_over is not None:
             lines.insert(0, passed_over_note(self._passed_over, self.found))
         devices = points_of.stage_devices_of(self.found)
@@ -216,7 +232,8 @@ class Point:
         request = self._form.request
         device, error = request.description.name, self._form.program.plan_error(request)
         given = self.model, device, self._form.pins, error
-        explanation = explain(self._own, self._form.result.points, *given)
+        with self._form.program.lock:
+            explanation = explain(self._own, self._form.result.points, *given)
         return Shown(explanation, explanation_text(explanation))
 
     def netron(self, path: str | Path) -> tuple[int, int]:
@@ -233,7 +250,9 @@ class Point:
             raise UserError(
                 f"--netron {path}: expected an .onnx model, or the one with the weights of the text"
             )
-        return write_netron(self.explain().data, self._own, model, Path(path))
+        explanation = self.explain().data
+        with self._form.program.lock:
+            return write_netron(explanation, self._own, model, Path(path))
 
     def compile(
         self, directory: str | Path, *, progress: bool | Callable[[str], None] = False
@@ -256,8 +275,9 @@ class Point:
         check_replaceable(directory)
         whole, form = self._whole, self._form
         check_capacity(f"point {self.index}", self.found, whole.result.points, whole.request)
-        module, form.settled = form.settle(self._own), None
-        form.program.compile(module, directory, say)
+        with form.program.lock:
+            module, form.settled = form.settle(self._own), None
+            form.program.compile(module, directory, say)
 
     def annotate(self, path: str | Path) -> tuple[int, int]:
         """Write the model with the plan as ONNX's multi-device annotations.
@@ -274,14 +294,16 @@ class Point:
         self._check_inference("annotations")
         model, target = self._form.program.source.weights_for(Path(path)), Path(path)
         check_annotatable(model, target)
-        return write_annotated(self._form.settle(self._own), model, target)
+        with self._form.program.lock:
+            return write_annotated(self._form.settle(self._own), model, target)
 
     def dtensor(self) -> dict[str, Any]:
         """Return the mesh and the placements of parameters, for PyTorch's DTensor."""
         from tensoropt.compiler.exporter.standard.dtensor import dtensor_document
 
         self._check_inference("dtensor")
-        return dtensor_document(self._form.settle(self._own))
+        with self._form.program.lock:
+            return dtensor_document(self._form.settle(self._own))
 
     def _check_inference(self, flag: str) -> None:
         if self.recompute is not None:
@@ -307,6 +329,15 @@ class Frontier(Sequence[Point]):
         self, whole: _Whole, found: Sequence[FrontierPoint], limit_bytes: int | None = None
     ) -> None:
         self._whole, self._found, self._limit_bytes = whole, list(found), limit_bytes
+
+    def __copy__(self) -> Frontier:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Frontier:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _frontier, (self._whole, [own.index for own in self._found], self._limit_bytes)
 
     @classmethod
     def from_report(cls, name: str, program: Program, report: SearchReport) -> Frontier:
@@ -444,7 +475,9 @@ class Frontier(Sequence[Point]):
 
         picked = point or self.fastest
         form, own = picked._form, picked._own
-        write_report(_facts(form), form.result.points, own, Path(path), picked.notes, form.pins)
+        facts, notes = _facts(form), picked.notes
+        with form.program.lock:
+            write_report(facts, form.result.points, own, Path(path), notes, form.pins)
 
     @property
     def request(self) -> Request:
@@ -492,7 +525,9 @@ class Frontier(Sequence[Point]):
             return tuple(f"{form.model}: {line}" for form in forms for line in form.search_notes)
         shown, report = self.facts(), self._whole.report
         lines = (*omissions(shown), *endings(shown, anytime=self.request.anytime), *report.notes)
-        annotated = ANNOTATED.get(self._whole.program.module.operation.attributes)
+        program = self._whole.program
+        with program.lock:
+            annotated = ANNOTATED.get(program.module.operation.attributes)
         if annotated and self.request.annotations is None:
             lines = (*lines, ignored_annotations(self._whole.name, annotated))
         priced = report.prices_pins and self.request.read_pins and not self.is_interrupted
@@ -537,12 +572,28 @@ class Frontier(Sequence[Point]):
         return nothing_fits(request, self._limit_bytes, lean.process_bytes, lean=lean)
 
 
+def _point(whole: _Whole, index: int, passed_over: int | None) -> Point:
+    """Return a pickled point."""
+    before = None if passed_over is None else whole.result.points[passed_over]
+    return Point(whole, whole.result.points[index], before)
+
+
+def _frontier(whole: _Whole, indices: Sequence[int], limit_bytes: int | None) -> Frontier:
+    """Return a pickled frontier."""
+    return Frontier(whole, [whole.result.points[index] for index in indices], limit_bytes)
+
+
 class Interrupted(KeyboardInterrupt):  # named like its base, without Error
     """Ctrl-C ended a search; ``frontier`` has the points found until then."""
 
     def __init__(self, frontier: Frontier) -> None:
-        super().__init__()
+        super().__init__(frontier)
         self.frontier = frontier
+
+    def __str__(self) -> str:
+        count = len(self.frontier)
+        points = "1 point" if count == 1 else f"{count} points"
+        return f"the search was interrupted, .frontier has the {points} found until then"
 
 
 def interrupt_with(name: str, program: Program, report: SearchReport) -> KeyboardInterrupt:

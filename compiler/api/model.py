@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from tensoropt.compiler.api.request import (
     SearchLimits,
     documented,
     make_request,
+    plain,
 )
 from tensoropt.compiler.api.scaling import Scaling
 from tensoropt.compiler.api.training import Training, step_of
@@ -73,7 +75,6 @@ def load(
     for operators of other domains, which stay registered in this process. ``progress`` reports on
     stderr, or is a function that is called with lines of text. Raises :class:`UserError`.
     """
-    from tensoropt.compiler.sharding.rule.files import load_rules
     from tensoropt.compiler.support.installation import check_installation
 
     check_installation()
@@ -82,15 +83,35 @@ def load(
             f"load: expected the path of a file, got: {type(path).__name__} (a model in memory has "
             "to be saved first: onnx.save(model, 'model.onnx'))"
         )
-    load_rules(None if rules is None else Path(rules))
-    model = Model(Path(path), _checked(dims or {}), None if weights is None else Path(weights))
+    model = _opened(
+        Path(path),
+        _checked(dims or {}),
+        None if weights is None else Path(weights),
+        None if rules is None else Path(rules),
+    )
     with reporting_to(progress) as say:
         say(f"reading {path}")
         model.read()
     return model
 
 
-Given = int | tuple[int, int] | range
+def _opened(
+    path: Path, dims: Mapping[str, Sizes], weights: Path | None, rules: Path | None
+) -> Model:
+    """Return a model that has not been read, with its rules loaded."""
+    from tensoropt.compiler.sharding.rule.files import load_rules
+
+    with _preparing:
+        load_rules(rules, keeps=True)
+    return Model(path, dims, weights, rules=rules)
+
+
+_preparing = threading.RLock()
+"""Held while a model is read and prepared: rules, and the child process of native code, belong to
+the process."""
+
+
+Given = int | Sequence[int] | range
 """A size, or the sizes of a dimension: (first, last), or a range."""
 
 
@@ -98,12 +119,13 @@ def _checked(dims: Mapping[str, Given]) -> dict[str, Sizes]:
     return parse_ranges([f"{name}={_text(name, sizes)}" for name, sizes in dims.items()])
 
 
-def _text(name: str, sizes: Given) -> str:
+def _text(name: str, given: Given) -> str:
+    sizes = plain(given)
     if isinstance(sizes, range) and sizes:
         return sizes_text(sizes)
-    if isinstance(sizes, tuple) and len(sizes) == 2:
+    if isinstance(sizes, tuple | list) and len(sizes) == 2:
         return f"{sizes[0]}..{sizes[1]}"
-    if isinstance(sizes, range | tuple):
+    if isinstance(sizes, range | tuple | list):
         raise UserError(
             f"dims: '{name}': expected a size, (first, last) or a range of sizes, got: {sizes}"
         )
@@ -121,7 +143,9 @@ class _Read:
 class Model:
     """A model to split over devices; :func:`load` returns it.
 
-    The file is read once for inference and once for training; searches share the modules.
+    The file is read once for inference and once for training; searches share the modules. Calls of
+    several threads are safe: those of one model take turns. A copy is the model itself. A pickled
+    model is its file and the arguments of :func:`load`: unpickling reads the file again.
     """
 
     def __init__(
@@ -130,18 +154,32 @@ class Model:
         dims: Mapping[str, Sizes],
         weights: Path | None = None,
         tracing: Mapping[str, Any] | None = None,
+        rules: Path | None = None,
     ) -> None:
         """Create a model; ``tracing`` are the options of :class:`Compilation` for printing."""
         self.path, self.dims = path, dict(dims)
         self._weights = path if weights is None and not is_text(path) else weights
         self._is_given = weights is not None
+        self._rules = rules
         self._tracing = dict(tracing or {})
+        self._lock = threading.RLock()
         self._modules: dict[bool, _Read] = {}
         self._programs: dict[BuildTrainingStepPass | None, Program] = {}
 
     def __repr__(self) -> str:
         dims = f", dims={self.dims}" if self.dims else ""
         return f"load('{self.path}'{dims})"
+
+    def __copy__(self) -> Model:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Model:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        weights, rules = self._weights if self._is_given else None, self._rules
+        paths = [None if path is None else path.absolute() for path in (weights, rules)]
+        return _opened, (self.path.absolute(), self.dims, *paths)
 
     @property
     def name(self) -> str:
@@ -151,12 +189,16 @@ class Model:
     @property
     def inputs(self) -> tuple[End, ...]:
         """The inputs of the model; each has a name, a dtype and a shape of sizes and names."""
-        return tuple(ends_of(self.program().module, "arg_attrs"))
+        return self._ends("arg_attrs")
 
     @property
     def outputs(self) -> tuple[End, ...]:
         """The outputs of the model, described like `inputs`."""
-        return tuple(ends_of(self.program().module, "res_attrs"))
+        return self._ends("res_attrs")
+
+    def _ends(self, attributes: str) -> tuple[End, ...]:
+        with self._lock:
+            return tuple(ends_of(self.program().module, attributes))
 
     @documented(SearchArguments)
     def frontier(
@@ -223,7 +265,8 @@ class Model:
         request = make_request(given | options, Interface.PYTHON)
         with reporting_to(progress) as say:
             program = self.program(step_of(train, request), say)
-            return Scaling(self.name, program, [*program.profile(request, say)])
+            with program.lock:
+                return Scaling(self.name, program, [*program.profile(request, say)])
 
     @documented()
     def family(
@@ -246,7 +289,7 @@ class Model:
         check_family_replaceable(Path(directory))
         step = step_of(train, request)
         self.check_weights(Path(directory), trains=True)
-        with reporting_to(progress) as say:
+        with reporting_to(progress) as say, self._lock:
             program, rows = self.program(step, say), []
             with program.family(Path(directory), request, say, with_leanest=with_leanest) as add:
                 for row in program.profile(request, say):
@@ -319,32 +362,47 @@ class Model:
 
     def with_sizes(self, dims: Mapping[str, Sizes]) -> Model:
         """Return this model with more sizes of symbolic dimensions, itself for none."""
-        return self if not dims else Model(self.path, {**self.dims, **dims}, tracing=self._tracing)
+        if not dims:
+            return self
+        weights = self._weights if self._is_given else None
+        return Model(self.path, {**self.dims, **dims}, weights, self._tracing, self._rules)
 
     def read(self, *, trains: bool = False) -> ir.Module:
         """Return the module in the file, unprepared; with ``trains``, for a training step."""
-        if trains not in self._modules:
-            module, text = loaded(self.path, self.dims, training=trains)
-            if self._is_given and self._weights is not None:
-                from tensoropt.compiler.pipeline.export import check_weights
+        with self._lock:
+            if trains not in self._modules:
+                with _preparing:
+                    self._modules[trains] = self._loaded(trains)
+            return self._modules[trains].module
 
-                check_weights(module, self._weights, training=trains)
-            self._modules[trains] = _Read(module, text)
-        return self._modules[trains].module
+    def _loaded(self, trains: bool) -> _Read:
+        module, text = loaded(self.path, self.dims, training=trains)
+        if self._is_given and self._weights is not None:
+            from tensoropt.compiler.pipeline.export import check_weights
+
+            check_weights(module, self._weights, training=trains)
+        return _Read(module, text)
 
     def program(self, step: BuildTrainingStepPass | None = None, say: Say = silent) -> Program:
         """Return the program to search: the model itself, or the training step of ``step``."""
-        if step not in self._programs:
-            trains = step is not None
-            self.check_searchable(trains=trains)
-            source = self._source(trains)
-            try:
-                with source.placed():
-                    self._programs[step] = self._build(source, step, say)
-            except BaseException:
-                self._modules.pop(trains, None)  # passes have changed it in part
-                raise
-        return self._programs[step]
+        with self._lock:
+            if step not in self._programs:
+                with _preparing:
+                    self._programs[step] = self._prepare(step, say)
+            return self._programs[step]
+
+    def _prepare(self, step: BuildTrainingStepPass | None, say: Say) -> Program:
+        trains = step is not None
+        self.check_searchable(trains=trains)
+        source = self._source(trains)
+        try:
+            with source.placed():
+                compilation, module, notes = self._build(source, step, say)
+        except BaseException:
+            self._modules.pop(trains, None)  # passes have changed it in part
+            raise
+        again = partial(self.program, step)
+        return Program(source, module, compilation, notes, self._lock, again)
 
     def is_searched(self, *, trains: bool = False) -> bool:
         """Return whether this is text that already has strategies."""
@@ -371,7 +429,7 @@ class Model:
         """Write the plan of text that already has strategies."""
         source, directory = self._source(trains=False), Path(directory)
         self.check_weights(directory)
-        with source.placed():
+        with self._lock, source.placed():
             compilation = Compilation(**self._tracing)
             module = copy_of(self.read())
             compile_plan(module, source.weights_for(directory), directory, say, compilation)
@@ -386,7 +444,7 @@ class Model:
         self.read(trains=trains)
         return Source(self.path, self._modules[trains].text, self._weights)
 
-    def _build(self, source: Source, step: BuildTrainingStepPass | None, say: Say) -> Program:
+    def _build(self, source: Source, step: BuildTrainingStepPass | None, say: Say) -> _Built:
         if step is not None and step.searched_batches is not None:
             return self._build_alternatives(source, step, step.searched_batches, say)
         compilation = Compilation(
@@ -397,12 +455,12 @@ class Model:
         if step is not None and not open_dims(module):
             compilation, module, notes = trained(module, compilation, say)
         compilation.advance(module, "rules", say)
-        return Program(source, module, compilation, [*missing_files(module), *notes])
+        return compilation, module, [*missing_files(module), *notes]
 
     def _build_alternatives(
         self, source: Source, step: BuildTrainingStepPass, searched: str, say: Say
-    ) -> Program:
-        """Return the program with one alternative per searched number of micro-batches.
+    ) -> _Built:
+        """Return the module with one alternative per searched number of micro-batches.
 
         Each alternative is the training step of the model with the batch size of a micro-batch.
         """
@@ -423,7 +481,7 @@ class Model:
             check_samples(next(iter(first.graphs.values())), is_mean=is_mean)
         module = unite_steps([program.module for program in programs])
         notes = [*first.notes, *batch_notes(first.module)]
-        return Program(source, module, first.compilation, notes)
+        return first.compilation, module, notes
 
     def _prepared(self, compilation: Compilation, say: Say) -> ir.Module:
         """Prepare the module for inference or training in place, and return it."""
@@ -440,9 +498,11 @@ def _prefixed(say: Say, prefix: str) -> Say:
     return lambda text: say(f"{prefix}, {text}")
 
 
-def trained(
-    module: ir.Module, compilation: Compilation, say: Say
-) -> tuple[Compilation, ir.Module, list[str]]:
+_Built = tuple[Compilation, ir.Module, list[str]]
+"""A compilation, the module that it has prepared for the search, and notes on it."""
+
+
+def trained(module: ir.Module, compilation: Compilation, say: Say) -> _Built:
     """Return the training step of a prepared ``module``, with frozen tables, and notes on it.
 
     The compilation is the one with this step.

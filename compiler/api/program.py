@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -73,14 +74,25 @@ class Source:
 class Program:
     """A module with the rules of its operations, which is never changed: plans use copies.
 
-    ``notes`` are lines on it for people.
+    ``notes`` are lines on it for people. Copies share the MLIR context of the module, and searches
+    share tables, so a thread holds ``lock`` while it uses any of them: the lock of the model.
     """
 
     def __init__(
-        self, source: Source, module: ir.Module, compilation: Compilation, notes: Sequence[str]
+        self,
+        source: Source,
+        module: ir.Module,
+        compilation: Compilation,
+        notes: Sequence[str],
+        lock: threading.RLock,
+        again: Callable[[], Program],
     ) -> None:
+        """Create a program; ``again`` builds it in another process, from the model's file."""
         self.source, self.module, self.compilation = source, module, compilation
-        self.notes = tuple(notes)
+        self.notes, self.lock, self._again = tuple(notes), lock, again
+
+    def __reduce__(self) -> tuple[Callable[[], Program], tuple[()]]:
+        return self._again, ()
 
     @property
     def trains(self) -> bool:
@@ -104,29 +116,32 @@ class Program:
 
         Raises :class:`UserError`. On KeyboardInterrupt, ``report`` has the points found so far.
         """
-        report.graphs = self.graphs
         search = SearchStrategiesPass.from_request(request, report)
         timed = self.compilation.timed("search")
-        with self.source.placed(), request.interface.naming(), timed:
+        with self.lock, self.source.placed(), request.interface.naming(), timed:
+            report.graphs = self.graphs
             report.point = search.find_point(self.module)
 
     def settle(self, report: SearchReport, point: FrontierPoint) -> ir.Module:
         """Return a copy of the module with the strategies of a ``point`` of ``report``."""
         assert report.request is not None
-        module, answered = copy_of(self.module), replace(report, point=point)
-        search = SearchStrategiesPass.from_request(report.request, answered)
-        with self.source.placed(), report.request.interface.naming():
+        search = SearchStrategiesPass.from_request(report.request, replace(report, point=point))
+        with self.lock, self.source.placed(), report.request.interface.naming():
+            module = copy_of(self.module)
             replace(self.compilation, search=search).run(module, "search")
         return module
 
     def compile(self, module: ir.Module, directory: Path, say: Say = silent) -> None:
         """Write the plan of a settled ``module``, which has passed all phases afterwards."""
         weights = self.source.weights_for(directory)
-        with self.source.placed():
+        with self.lock, self.source.placed():
             compile_plan(module, weights, directory, say, self.compilation)
 
     def profile(self, request: Request, say: Say = silent) -> Iterator[Row]:
-        """Yield the fitting points for 1, 2, 4, ... devices, see :func:`objectives.profile`."""
+        """Yield the fitting points for 1, 2, 4, ... devices, see :func:`objectives.profile`.
+
+        The thread that iterates holds `lock`.
+        """
         from tensoropt.compiler.planning.objectives import profile
 
         with self.source.placed(), request.interface.naming():
@@ -158,5 +173,5 @@ class Program:
         """Return the result of each of ``searches``, see :func:`objectives.compare`."""
         from tensoropt.compiler.planning.objectives import compare
 
-        with self.source.placed():
+        with self.lock, self.source.placed():
             return compare(self.graphs, request, searches, say)

@@ -24,7 +24,7 @@ from tensoropt.compiler.support.options import Interface, Option, check_combinat
 from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.support.options import keywords_of
 
-__all__ = ["SearchArguments", "SearchLimits", "documented", "make_request"]
+__all__ = ["SearchArguments", "SearchLimits", "documented", "make_request", "plain"]
 
 
 class SearchLimits(TypedDict, total=False):
@@ -109,6 +109,11 @@ def _line(parameter: inspect.Parameter, options: Mapping[str, Option]) -> str:
     return textwrap.fill(entry, 96, subsequent_indent="  ", break_on_hyphens=False)
 
 
+def plain(value: object) -> object:
+    """Return the number or the list that NumPy's or PyTorch's ``value`` has, else ``value``."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
 def make_request(
     given: Mapping[str, Any], interface: Interface, searches: Sequence[str] = ()
 ) -> Request:
@@ -117,7 +122,8 @@ def make_request(
     A path among ``pins`` is a file with pins, or a model with annotations. ``searches`` are several
     searches to compare, instead of one. Raises :class:`UserError` before any search.
     """
-    given = {name: value for name, value in given.items() if value not in (None, (), [])}
+    plainly = {name: plain(value) for name, value in given.items()}
+    given = {name: value for name, value in plainly.items() if value not in (None, (), [])}
     check_combinations(COMBINATIONS, {name: interface.name_of(name) for name in given})
     with interface.naming():
         given |= _read_pins(given.get("pins", ()), given.get("forbid", ()))

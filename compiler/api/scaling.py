@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from tensoropt.compiler.api.frontier import Frontier
+from tensoropt.compiler.api.pickling import reduced
 from tensoropt.compiler.api.program import Program
 from tensoropt.compiler.report.frontier import ScalingReport
 from tensoropt.compiler.report.table import profile_rows, profile_table
@@ -29,6 +30,15 @@ class Scaling(Sequence[Frontier]):
 
     def __init__(self, name: str, program: Program, rows: Sequence[Row]) -> None:
         self._name, self._program, self._rows = name, program, list(rows)
+
+    def __copy__(self) -> Scaling:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Scaling:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduced(self, [self._program])
 
     def __len__(self) -> int:
         return len(self._rows)

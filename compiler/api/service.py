@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
+from tensoropt.compiler.api.pickling import reduced
 from tensoropt.compiler.api.program import Program, Say
 from tensoropt.compiler.api.scaling import Scaling
 from tensoropt.compiler.exporter.plan.describe import ends_of
@@ -55,6 +56,16 @@ class Service(Sequence[Deployment]):
 
     def __init__(self, report: ServiceReport, plans: Mapping[Deployment, _Planned]) -> None:
         self.report, self._plans = report, plans
+
+    def __copy__(self) -> Service:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Service:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        programs = {id(program): program for program, _ in self._plans.values()}
+        return reduced(self, [*programs.values()])
 
     def __len__(self) -> int:
         return len(self.report.rows)
@@ -199,8 +210,9 @@ def _keys(graph: Graph) -> list[tuple[str, str]]:
 
 def _names(program: Program) -> _Names:
     """Return the names of the open sizes; raises :class:`UserError` for another model."""
-    caches = {cache.past for cache in find_caches(program.module)[0]}
-    ends = {end.name: end.shape for end in ends_of(program.module, "arg_attrs")}
+    with program.lock:
+        caches = {cache.past for cache in find_caches(program.module)[0]}
+        ends = {end.name: end.shape for end in ends_of(program.module, "arg_attrs")}
     pasts = [ends[name] for name in ends if name in caches]
     if IDS not in ends or not pasts:
         raise UserError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -86,6 +87,10 @@ def plot_comparison(comparison: Comparison, path: Path) -> None:
         _save(comparison_figure(comparison), path)
 
 
+_figures = threading.RLock()
+"""Options and warnings of plots belong to the process."""
+
+
 @contextmanager
 def _drawing() -> Iterator[None]:
     """Set the options of every plot; names may be in any script and contain any sign."""
@@ -93,6 +98,7 @@ def _drawing() -> Iterator[None]:
 
     # The fixed salt makes the identifiers in an SVG the same in every run.
     with (
+        _figures,
         matplotlib.rc_context(
             {"svg.hashsalt": "tensoropt", "text.parse_math": False, "font.size": 9.0}
         ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +27,9 @@ class Orders:
     splits_weights: bool
     reads: Reads
     _numbers: Numbers
+
+    def __reduce__(self) -> tuple[Callable[[Schedule], Orders], tuple[Schedule]]:
+        return Orders.read, (self.schedule,)
 
     @classmethod
     def read(cls, schedule: Schedule) -> Orders:

@@ -52,6 +52,7 @@ class Plan:
     A plan is for ``ranks`` devices in a ``mesh``, and was compiled from the file ``model``.
     ``inputs``, ``outputs`` and ``parameters`` have a name, a dtype, a shape (with names for
     symbolic dimensions) and a layout. Opening a plan validates it and raises :class:`UserError`.
+    A copy is the plan itself. A pickled plan is its folder, which unpickling opens again.
     """
 
     def __init__(self, folder: str | PathLike[str]) -> None:
@@ -72,6 +73,15 @@ class Plan:
         self.model = checked.model_name
         self.inputs, self.outputs = checked.inputs, checked.outputs
         self.parameters = checked.parameters
+
+    def __copy__(self) -> Plan:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Plan:
+        return self
+
+    def __reduce__(self) -> tuple[type[Plan], tuple[Path]]:
+        return Plan, (self.folder.absolute(),)
 
     def __fspath__(self) -> str:
         """Return the folder: a plan is accepted as a path."""

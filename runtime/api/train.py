@@ -57,8 +57,12 @@ class TrainingInterrupted(KeyboardInterrupt):  # named like its base class
     """Ctrl-C ended training in order; ``run`` has the results of the steps taken."""
 
     def __init__(self, run: TrainingRun) -> None:
-        super().__init__()
+        super().__init__(run)
         self.run = run
+
+    def __str__(self) -> str:
+        saved = "" if self.run.checkpoint is None else f", the checkpoint is {self.run.checkpoint}"
+        return f"training was interrupted after step {self.run.step}{saved}"
 
 
 @shows_options(TrainJob, TrainArguments)
@@ -94,8 +98,10 @@ def train(
     with arrays_folder() as arrays:
         own: dict[str, Any] = {
             **options,
-            "data": file_of(data, arrays, "data"),
-            "evaluate_data": file_of(held_out, arrays, "evaluate_data") if held_out else None,
+            "data": file_of(data, arrays, "data", folder),
+            "evaluate_data": file_of(held_out, arrays, "evaluate_data", folder)
+            if held_out
+            else None,
             "log": options.get("log") or Path(arrays, "log.jsonl"),
             "resume": options.get("resume") or initial,
         }

@@ -114,8 +114,7 @@ class Pool(Closing):
     def restart(self) -> None:
         """Replace the ranks by new ranks; current requests fail. Raises `UserError`."""
         with self._lock:
-            if self._is_closed:
-                raise self._closed_error()
+            self.check_open()
             if self._ranks is not None:
                 self._ranks.kill("the ranks were restarted")
             self._ranks = None  # until the new ranks are ready
@@ -180,9 +179,8 @@ class Pool(Closing):
 
     def _running(self) -> Ranks:
         ranks = self._ranks
-        if ranks is None and self._is_closed:
-            raise self._closed_error()
         if ranks is None:
+            self.check_open()
             raise RankFailedError(f"{self._plan.folder}: the ranks have ended, expected a restart")
         if os.getpid() != self._owner:
             raise UserError(
@@ -191,8 +189,10 @@ class Pool(Closing):
             )
         return ranks
 
-    def _closed_error(self) -> UserError:
-        return UserError(f"{self._plan.folder}: the session is closed")
+    def check_open(self) -> None:
+        """Raise `UserError` if the session is closed."""
+        if self._is_closed:
+            raise UserError(f"{self._plan.folder}: the session is closed, expected a new one")
 
     def _gather_parts(self, ranks: Ranks, answers: Sequence[Message]) -> dict[str, Array]:
         """Return the arrays with types or shapes that only the ranks know, and strings."""

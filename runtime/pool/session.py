@@ -8,7 +8,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Unpack
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from tensoropt.runtime.plan.dims import bound
@@ -25,7 +24,7 @@ from tensoropt.runtime.session.inputs import (
 )
 from tensoropt.runtime.session.staged import check_staged
 from tensoropt.runtime.support.closing import Closing
-from tensoropt.runtime.support.dtypes import STRING, Array, dtype_of
+from tensoropt.runtime.support.dtypes import STRING, Array, as_array, dtype_of
 from tensoropt.runtime.support.errors import UserError, did_you_mean
 from tensoropt.runtime.support.options import shows_options
 from tensoropt.runtime.support.rank_options import SessionArguments, SessionOptions
@@ -173,6 +172,10 @@ class Session(Closing):
         """
         self._pool.restart()
 
+    def check_open(self) -> None:
+        """Raise `UserError` if the session is closed."""
+        self._pool.check_open()
+
     def close(self, grace_s: float = GRACE_S) -> None:
         """End the ranks after their requests or ``grace_s`` seconds. Idempotent."""
         self._pool.close(grace_s)
@@ -190,7 +193,7 @@ class Session(Closing):
             )
         match_names(where, inputs, self._inputs)
         arrays = {
-            name: _as_plan_type(where, tensor, _array(where, name, inputs[name]))
+            name: _as_plan_type(where, tensor, _array(where, tensor, inputs[name]))
             for name, tensor in self._inputs.items()
         }
         shapes = {name: array.shape for name, array in arrays.items()}
@@ -220,14 +223,14 @@ def _inference_plan(folder: Path | str) -> Plan:
     return plan
 
 
-def _array(where: str, name: str, given: ArrayLike) -> Array:
+def _array(where: str, tensor: Tensor, given: ArrayLike) -> Array:
     try:
-        return np.asarray(given)
+        return as_array(given, dtype_of(tensor.dtype))
     except (TypeError, ValueError) as error:
         why = str(error).partition(".")[0]
         kind = type(given).__name__
         raise UserError(
-            f"{where}: input '{name}': expected an array, got: {kind} ({why})"
+            f"{where}: input '{tensor.name}': expected an array, got: {kind} ({why})"
         ) from None
 
 

@@ -10,7 +10,16 @@ from numpy.typing import NDArray
 
 from tensoropt.runtime.support.errors import UserError
 
-__all__ = ["ONNX_CODES", "STRING", "Array", "dtype_of", "dtype_of_code", "is_native", "name_of"]
+__all__ = [
+    "ONNX_CODES",
+    "STRING",
+    "Array",
+    "as_array",
+    "dtype_of",
+    "dtype_of_code",
+    "is_native",
+    "name_of",
+]
 
 Array = NDArray[Any]
 
@@ -63,6 +72,24 @@ def dtype_of(name: str) -> np.dtype[np.generic]:
     except TypeError:
         raise UserError(f"unknown element type, got: {name}") from None
     return dtype
+
+
+def as_array(given: Any, dtype: np.dtype[Any]) -> Array:
+    """Return ``given`` as an array; numbers and lists of Python, without a type, get ``dtype``.
+
+    Unless that would change a whole number, or a fraction is for another type than a float. Raises
+    TypeError or ValueError for anything that is no array.
+    """
+    array = np.asarray(given)
+    if not isinstance(given, bool | int | float | list | tuple) or array.dtype.kind not in "biuf":
+        return array
+    is_whole = array.dtype.kind != "f"
+    is_float = dtype.kind == "f" or not is_native(dtype.name)
+    if not is_float and (dtype.kind not in "biu" or not is_whole):
+        return array
+    with np.errstate(over="ignore"):
+        typed = array.astype(dtype)
+    return typed if is_float or np.array_equal(typed, array) else array
 
 
 @cache

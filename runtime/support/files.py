@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
+import threading
 from pathlib import Path
 
 __all__ = [
@@ -62,6 +64,18 @@ def folder_mode() -> int:
 
 
 def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
+    """Return the umask of the process; only Linux tells it without a change of it."""
+    try:
+        status = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        status = ""
+    if (shown := re.search(r"^Umask:\s+([0-7]+)", status, re.MULTILINE)) is not None:
+        return int(shown[1], 8)
+    with _masking:
+        mask = os.umask(0o077)
+        os.umask(mask)
     return mask
+
+
+_masking = threading.Lock()
+"""Two threads that change the umask at once could leave it changed."""

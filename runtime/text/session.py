@@ -166,6 +166,10 @@ class TextSession(Closing):
         """Seconds since the ranks last returned tokens; 0 without a text."""
         return self._pool.silent_s
 
+    def check_open(self) -> None:
+        """Raise `UserError` if the session is closed."""
+        self._pool.check_open()
+
     def close(self, grace_s: float = GRACE_S) -> None:
         """Drop all texts, and end the ranks after their step or ``grace_s`` seconds. Idempotent."""
         self._engine.close(UserError(f"{self.plan.folder}: the session is closed"))

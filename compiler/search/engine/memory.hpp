@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -26,19 +27,37 @@ struct OutOfMemory : std::exception {
   const char* what() const noexcept override { return "the search is over its memory budget"; }
 };
 
-// Counts the bytes of all counted vectors of the process, and limits them.
+// Counts the bytes of all counted vectors of the process, and limits them. Searches that run at the
+// same time share the sum of their budgets.
 class Budget {
  public:
-  static void limit(double bytes) { limit_ = bytes; }
+  // The budget of a search, while it runs.
+  class Share {
+   public:
+    explicit Share(double bytes) : bytes_(std::int64_t(std::min(bytes, kMost))) {
+      shares_.fetch_add(bytes_, std::memory_order_relaxed);
+      running_.fetch_add(1, std::memory_order_relaxed);
+    }
+    Share(const Share&) = delete;
+    Share& operator=(const Share&) = delete;
+    ~Share() {
+      running_.fetch_sub(1, std::memory_order_relaxed);
+      shares_.fetch_sub(bytes_, std::memory_order_relaxed);
+    }
+
+   private:
+    std::int64_t bytes_;
+  };
+
   static double used() { return double(used_.load(std::memory_order_relaxed)); }
 
-  static double left() { return limit_.load(std::memory_order_relaxed) - used(); }
+  static double left() { return limit() - used(); }
 
   // Throws OutOfMemory past the limit.
   static void take(std::size_t bytes) {
     const auto size = std::int64_t(bytes);
     const auto before = used_.fetch_add(size, std::memory_order_relaxed);
-    if (double(before + size) <= limit_.load(std::memory_order_relaxed)) return;
+    if (double(before + size) <= limit()) return;
     give_back(bytes);
     throw OutOfMemory();
   }
@@ -47,7 +66,14 @@ class Budget {
   }
 
  private:
-  inline static std::atomic<double> limit_{memory_budget()};
+  static constexpr double kMost = 1e15;  // the sum of many such shares is an integer still
+  static double limit() {
+    if (running_.load(std::memory_order_relaxed) == 0) return memory_budget();
+    return double(shares_.load(std::memory_order_relaxed));
+  }
+
+  inline static std::atomic<int> running_{0};
+  inline static std::atomic<std::int64_t> shares_{0};
   inline static std::atomic<std::int64_t> used_{0};
 };
 

@@ -267,7 +267,7 @@ class Engine {
   // Refuses tables that turn out too large like tables that are known to be.
   template <class F>
   void within_budget(F solve) {
-    Budget::limit(std::max(left_bytes(), kLeast));
+    const Budget::Share share(std::max(left_bytes(), kLeast));
     const Dropping dropping;
     try {
       solve();

@@ -26,6 +26,7 @@ from tensoropt.compiler.layout.rule_text import NamedRule, RuleText, read_rule
 from tensoropt.compiler.layout.sizes import Size, divisor_of, largest
 from tensoropt.compiler.sharding.rule.factors import adds_up, linear_in
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, Shape, TensorInfo
+from tensoropt.compiler.support.entries import replace_entries
 from tensoropt.compiler.support.errors import UserError, did_you_mean
 from tensoropt.dialects import onnx
 
@@ -89,17 +90,20 @@ def _set_size(factor: Factor, sizes: set[Size], summable: bool) -> Factor:
     return replace(factor, size=largest(sizes), can_split=factor.can_split and split)
 
 
-def load_rules(path: Path | None) -> None:
-    """Replace the loaded rules by the rules of a file; ``None`` loads no file.
+def load_rules(path: Path | None, *, keeps: bool = False) -> None:
+    """Load the rules of a file; ``None`` loads no file.
 
-    Rules of installed packages follow them, see :data:`ENTRY_POINTS`.
+    Rules of installed packages follow them, see :data:`ENTRY_POINTS`. Rules that were loaded before
+    stay with ``keeps``, for operators without a new rule; otherwise they are dropped.
     """
-    _USER_RULES.clear()
-    onnx.declare([])
     read = [] if path is None else list(_read(path))
+    rules: dict[str, list[FileRule]] = {}
     for rule in [*read, *_installed_rules()]:
-        _USER_RULES.setdefault(rule.op, []).append(rule)
-    onnx.declare([_schema(rules) for rules in _USER_RULES.values()])
+        rules.setdefault(rule.op, []).append(rule)
+    if keeps:
+        rules = {**_USER_RULES, **rules}
+    replace_entries(_USER_RULES, rules)
+    onnx.declare([_schema(own) for own in rules.values()])
 
 
 def has_user_rule(name: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -23,6 +24,10 @@ __all__ = ["open_dataset"]
 _KINDS = {".npz": "npz", ".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow"}
 
 
+_redirecting = threading.Lock()
+"""Two threads that redirect stdout at once could leave it redirected."""
+
+
 def open_dataset(
     place: str | Path, inputs: Sequence[Tensor], batch: int, shuffle: int | None = None
 ) -> Source:
@@ -35,7 +40,7 @@ def open_dataset(
     named = factory_in(str(place))
     if named is None:
         return _of_size(place, Dataset(_files(Path(place), inputs, shuffle), shuffle), batch)
-    with redirect_stdout(sys.stderr):  # stdout is for results, user code may print
+    with _redirecting, redirect_stdout(sys.stderr):  # stdout is for results, user code may print
         source = _of_size(place, _python_source(str(place), *named, inputs, shuffle), batch)
         source.read(0, {t.name: tuple(slice(0, int(n)) for n in (1, *t.shape[1:])) for t in inputs})
     return source

@@ -190,9 +190,10 @@ TEST(FrontierOf, NoMoreThanItsEffort) {
   auto points_within = [&](const Effort& effort) {
     return frontier_of(whole->model, whole->plan, {}, {}, levels, effort, Token(kInfinity));
   };
-  Budget::limit(Budget::used() + 1000);
-  EXPECT_THROW(points_within({}), OutOfMemory);
-  Budget::limit(kInfinity);
+  {
+    const Budget::Share share(Budget::used() + 1000);
+    EXPECT_THROW(points_within({}), OutOfMemory);
+  }
   EXPECT_THROW(points_within({.sums = 1000}), OverBudget);
   EXPECT_LE(points_within({.cap = 16}).size(), 16u);
 }

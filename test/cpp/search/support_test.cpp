@@ -66,7 +66,7 @@ TEST(Lookout, LooksAfterSomeWork) {
 
 TEST(Budget, CountsVectorsUntilTheyGo) {
   const double before = Budget::used();
-  Budget::limit(before + 10'000);
+  const Budget::Share share(before + 10'000);
   {
     const Numbers one(1000);
     EXPECT_EQ(Budget::used(), before + 8000);
@@ -74,7 +74,17 @@ TEST(Budget, CountsVectorsUntilTheyGo) {
   }
   EXPECT_NO_THROW(Numbers(1000));
   EXPECT_EQ(Budget::used(), before);
-  Budget::limit(kInfinity);
+}
+
+TEST(Budget, IsTheSumOfAllSearchesThatRun) {
+  const double before = Budget::used();
+  const Budget::Share small(before + 10'000);
+  {
+    const Budget::Share large(1e6);
+    const Numbers one(10'000);  // the large search does not end the small one, and keeps its share
+    EXPECT_EQ(Budget::left(), 930'000);
+  }
+  EXPECT_THROW(Numbers(10'000), OutOfMemory);
 }
 
 TEST(Budget, CountsThePointsOfLists) {
