@@ -109,7 +109,8 @@ def run_command(work: Callable[[], int | None], *, failure: int = 1) -> int:
 
     A user's mistake, an ``OSError`` (a full disk, an unreadable file) or lack of memory is printed
     as one line on stderr, with the status of the error, or else ``failure``. Characters that the
-    locale lacks are printed as escapes. Any other exception is a bug of tensoropt, with a traceback.
+    locale lacks are printed as escapes. Any other exception is a bug of tensoropt, with a
+    traceback.
     """
     if sys.stdout is None:
         return _refuse("standard output is closed", failure)

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["TrainArguments", "TrainJob", "TrainResult"]
 
 
+_SAMPLES = path(Input(separators=":"))
+
+
 @dataclass(frozen=True)
 class TrainJob(Launched):
     """Training of ``plan`` for ``steps`` steps on ``data``, a place for `open_dataset`.
@@ -41,13 +44,13 @@ class TrainJob(Launched):
     plan: str
     data: str | None = option(
         None,
-        path(Input(separators=":")),
+        _SAMPLES,
         ".npz, .parquet, .arrow or .feather file, or folder of them, with every input and label by "
         "name; or samples from Python, module:factory or FILE.py:factory",
         "SOURCE",
     )
     evaluate_data: str | None = option(
-        None, PATH, "evaluate the loss on these data, which are not trained on", "SOURCE"
+        None, _SAMPLES, "evaluate the loss on these data, which are not trained on", "SOURCE"
     )
     evaluate_every: int | None = option(
         None, integer(1), "every N steps, and after the last (default: after the last)", "N"
