@@ -1,10 +1,10 @@
 """Attacks a server with large, unfinished and endless requests, and with ranks that hang or die.
 
 ``make serving-chaos ARGS="[--rounds 3] [--seed 0] [--mib 60]"``: a server has a plan of tensors and
-a decoder, on two ranks each. Each round makes every attack once, in random order, and measures how
-long a health check takes meanwhile. After each attack the server must be ready within a minute and
-answer both models right. At the end SIGTERM must end it though a rank is stopped. Prints what each
-attack did, and exits with 1 if an answer was wrong or anything hung.
+two decoders, on two ranks each. Each round makes every attack once, in random order, and measures
+how long a health check takes at the same time. After each attack the server must be ready within a
+minute and answer all models right. At the end SIGTERM must end it though a rank is stopped. Prints
+what each attack did, and exits with 1 if an answer was wrong or anything hung.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +34,7 @@ import handmade_decoder
 import numpy as np
 from fake_server import Server, started
 from handmade import Perceptron
+from letters import letters_plan
 from test_text import write_tokenizer
 
 CONTEXT = 1024
@@ -80,6 +82,10 @@ class Target:
     def text(self) -> Any:
         return self.ask(_TEXT, text_body("t3 t7 t1", max_tokens=6))
 
+    def letters(self) -> Any:
+        body = {"model": "l", "prompt": "a", "max_tokens": 2}
+        return self.ask(_TEXT, json.dumps(body).encode())
+
     def check(self, what: str) -> None:
         """Wait until the server is ready, and compare the answers of both models."""
         until = time.monotonic() + READY_S
@@ -88,7 +94,11 @@ class Target:
                 self.report.failures.append(f"{what}: not ready within {READY_S:g} s")
                 return
             time.sleep(0.05)
-        for name, ask, wrong in (("m", self.infer, self._is_wrong), ("d", self.text, self._is_off)):
+        for name, ask, wrong in (
+            ("m", self.infer, self._is_wrong),
+            ("d", self.text, self._is_off),
+            ("l", self.letters, lambda _: False),
+        ):
             status, found = ask()
             if status != 200 or wrong(json.loads(found)):
                 self.report.failures.append(f"{what}: {name} answers {status} {found[:200]!r}")
@@ -257,6 +267,39 @@ def numbers_at_the_limits(target: Target) -> None:
         notes.append(f"statuses {dict(sorted(counts.items()))}")
 
 
+def long_prompts(target: Target) -> None:
+    """Send sixteen long prompts from as many clients; a short one does not wait for all of them."""
+    bodies = [text_body([n] * 900, max_tokens=4) for n in range(16)]
+    _crowd(target, "16 clients with 900 tokens each", _TEXT, bodies)
+
+
+def grammars(target: Target) -> None:
+    """Send forty JSON schemas from as many clients; texts without one go on."""
+    bodies = []
+    for client in range(40):
+        properties = {f"f{client}_{n}": {"type": "string", "maxLength": n} for n in range(200)}
+        schema = {"type": "object", "properties": properties, "required": [*properties]}
+        form = {"type": "json_schema", "json_schema": {"schema": schema}}
+        body = {"model": "l", "prompt": "a", "max_tokens": 4, "response_format": form}
+        bodies.append(json.dumps(body).encode())
+    _crowd(target, "40 clients with a schema each", _TEXT, bodies)
+
+
+def _crowd(target: Target, what: str, path: str, bodies: list[bytes]) -> None:
+    """Send requests at once, and measure a short text that comes after them."""
+    with target.watched(what) as notes, ThreadPoolExecutor(len(bodies)) as threads:
+        asked = [threads.submit(target.ask, path, body) for body in bodies]
+        time.sleep(0.2)
+        begun = time.monotonic()
+        status = target.text()[0]
+        took, left = time.monotonic() - begun, sum(not one.done() for one in asked)
+        notes.append(f"a short text: {status} after {took:.2f} s, {left} are not answered yet")
+        statuses = Counter(one.result()[0] for one in asked)
+        notes.append(f"answers {dict(statuses)}")
+        if {status, *statuses} != {200}:
+            target.report.failures.append(f"{what}: {notes[-2:]}")
+
+
 def leave_a_text(target: Target) -> None:
     """Leave 60 prompts that are not streamed; the next text is answered at once."""
     body = text_body([[5] * 600] * 60, max_tokens=20)
@@ -281,7 +324,8 @@ def _hurt_a_rank(target: Target, number: signal.Signals, what: str) -> None:
     with target.watched(what) as notes:
         os.kill(target.random.choice(target.ranks()), number)
         begun = time.monotonic()
-        notes.append(f"answers {target.infer()[0]} and {target.text()[0]}")
+        statuses = [ask()[0] for ask in (target.infer, target.text, target.letters)]
+        notes.append(f"answers {statuses}")
         until = begun + READY_S
         while target.ask("/v2/health/ready")[0] != 200 and time.monotonic() < until:
             time.sleep(0.05)
@@ -290,8 +334,7 @@ def _hurt_a_rank(target: Target, number: signal.Signals, what: str) -> None:
 
 ATTACKS: tuple[Callable[[Target], None], ...] = (
     long_json, bombs, token_bomb, long_prompt, unfinished_bodies, many_prompts, leave_a_text,
-    numbers_at_the_limits,
-    stop_a_rank, kill_a_rank,
+    numbers_at_the_limits, long_prompts, grammars, stop_a_rank, kill_a_rank,
 )  # fmt: skip
 
 
@@ -330,7 +373,8 @@ def attack(
     """Return what all attacks came to."""
     expected, tokens = _planned(folder)
     flags = {"--timeout": timeout_s, "--stall": STALL_S, "--grace": GRACE_S, "--threads": 1}
-    command = [sys.executable, "-c", _SERVE, str(folder / "m"), str(folder / "d"), "--no-grpc"]
+    plans = [str(folder / "m"), str(folder / "d"), f"l={folder / 'l' / 'plan'}"]
+    command = [sys.executable, "-c", _SERVE, *plans, "--no-grpc"]
     command += ["--port", "0", *(str(one) for pair in flags.items() for one in pair)]
     with started([*command, "--no-access-log"]) as server:
         log = threading.Thread(target=server.process.stderr.read)  # its pipe must not fill
@@ -358,6 +402,8 @@ def _planned(folder: Path) -> tuple[Any, list[int]]:
     handmade_decoder.CONTEXT = CONTEXT
     model = handmade_decoder.write_decoder(folder / "d.onnx", layers=1)
     assert compile_model([str(model), *_PLANNED, "-o", str(folder / "d")]) == 0
+    (folder / "l").mkdir()
+    letters_plan(folder / "l")
     expected = np.maximum(_X @ perceptron.w1, 0) @ perceptron.w2
     return expected, handmade_decoder.greedy(model, [3, 7, 1], 6)
 
