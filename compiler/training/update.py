@@ -65,9 +65,9 @@ class Update:
             check_patterns("--group", group.patterns, [*names.values()], "no trained weight")
         found = {}
         for w, name in names.items():
-            group = next((group for group in self.spec.groups if group.has(name)), None)
-            if group is not None:
-                found[w] = group
+            own = [group for group in self.spec.groups if group.has(name)]
+            if own:
+                found[w] = own[0]
         return found
 
     def _shared(self, name: str) -> Marking:

@@ -140,6 +140,8 @@ def _run_of(result: TrainResult, log: Path) -> TrainingRun:
     steps = [json.loads(line) for line in lines[len(lines) - result.steps :]]
     for step in steps:
         step["loss"] = math.nan if step["loss"] is None else step["loss"]
-    columns = [tuple(step[name] for step in steps) for name in ("loss", "time_s", "learning_rate")]
+    losses, times_s, rates = (
+        tuple(step[name] for step in steps) for name in ("loss", "time_s", "learning_rate")
+    )
     found = {s["step"]: s["evaluation_loss"] for s in steps if "evaluation_loss" in s}
-    return TrainingRun(result, *columns, found)
+    return TrainingRun(result, losses, times_s, rates, found)

@@ -59,3 +59,46 @@ def test_jobs_without_an_evaluation_are_refused(model: LeastSquares, tmp_path: P
     edit(plan, lambda content: content["training"]["hyper"][0].update(role="seed"))
     with pytest.raises(UserError, match=r"evaluate_data: .* has dropout, expected a model with"):
         to.train(plan, data, 1, evaluate_data=data)
+
+
+def test_running_statistics_are_refused(train, plans, data) -> None:
+    with pytest.raises(UserError, match="has batch normalisation, expected a model with the same"):
+        train(plans["data2"], 1, evaluate_data=str(data))
+
+
+ENDLESS = """
+import itertools
+import numpy as np
+class Samples:
+    def seek(self, position):
+        pass
+    def __iter__(self):
+        return itertools.repeat({"x": np.ones(3, np.float32), "t": np.ones(1, np.float32)})
+"""
+
+BROKEN = """
+import numpy as np
+class Samples:
+    def __len__(self):
+        return 8
+    def __getitem__(self, index):
+        if index == 6:
+            raise ValueError("no such picture")
+        return {"x": np.ones(3, np.float32), "t": np.ones(1, np.float32)}
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (ENDLESS, "has no end, expected a number of samples"),
+        (BROKEN, "evaluation after step 1: .*no such picture"),
+    ],
+)
+def test_faulty_held_out_data(
+    model: LeastSquares, tmp_path: Path, source: str, message: str
+) -> None:
+    (tmp_path / "held_out.py").write_text(source)
+    plan, held_out = model.plan(tmp_path / "plan", 1), f"{tmp_path / 'held_out.py'}:Samples"
+    with pytest.raises((UserError, to.RankFailedError), match=message):
+        to.train(plan, drawn(8, 1), 1, evaluate_data=held_out)
