@@ -6,6 +6,7 @@ micro-batches is another number.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from safetensors.numpy import load_file
 from unlike_devices import described
 
 import tensoropt as to
+from tensoropt.elastic.cli.job import main
 
 Arrays = Mapping[str, np.ndarray]
 LOSS = "softmax-cross-entropy:scores,labels"
@@ -169,3 +171,26 @@ def test_the_mean_is_the_same_after_a_change_of_plans(tmp_path: Path) -> None:
         second / "plan", data, 2, learning_rate=RATE, checkpoint=saved, resume=before.checkpoint
     )
     compare([*before.losses, *after.losses], after.checkpoint, data, {})
+
+
+def test_the_generations_of_an_elastic_job_compute_the_same_mean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A job on one device, and one on two that goes on from its checkpoint; both evaluate."""
+    monkeypatch.setenv("TENSOROPT_JOBS", str(tmp_path / "jobs"))
+    train = to.Training(LOSS, "sgd", weight_decay=0.01, micro_batches=4, recompute="none")
+    loaded = to.load(model(tmp_path / "model.onnx", SAMPLES // 4))
+    loaded.family(tmp_path / "family", train, devices=2)
+    data, rows = drawn(), []
+    np.savez(tmp_path / "data.npz", **data)
+    source, saved, log = tmp_path / "data.npz", tmp_path / "saved", tmp_path / "log"
+    for devices, steps, resumed in ((1, 2, []), (2, STEPS, ["--resume", str(saved)])):
+        flags = ["--data", source, "--evaluate-data", source, "--checkpoint", saved, "--log", log]
+        flags += ["--steps", steps, "--devices", devices, "--learning-rate", RATE]
+        command = ["run", tmp_path / "family", "--name", f"on{devices}", *flags, *resumed]
+        assert main([*map(str, command)]) == 0, capsys.readouterr().err
+        rows = [json.loads(line) for line in log.read_text().splitlines()]
+    losses = [math.nan if row["loss"] is None else row["loss"] for row in rows]
+    compare(losses, max(saved.glob("step-*.safetensors")), data, {})
+    weights = load_file(str(max(saved.glob("step-*.safetensors"))))
+    assert rows[-1]["evaluation_loss"] == pytest.approx(evaluated_by_torch(data, weights), rel=1e-5)
