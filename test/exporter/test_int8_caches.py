@@ -64,6 +64,31 @@ def test_caches_are_the_rounded_ones(decoder: Path, tokens: list[int]) -> None:
     assert effect.perplexity == pytest.approx(np.exp(-following.mean()))
 
 
+def rotate(model: Path, context: int) -> None:
+    """Rotate keys and queries by angles of ``context`` positions."""
+    proto = onnx.load(model)
+    angles = np.outer(np.arange(context), 0.5 ** np.arange(SIZES["size"] // 2)).astype(np.float32)
+    for name, array in (("cos", np.cos(angles)), ("sin", np.sin(angles))):
+        proto.graph.initializer.append(numpy_helper.from_array(array, name))
+    for made in proto.graph.node:
+        if made.op_type == "GroupQueryAttention":
+            made.input[:] = [*made.input[:7], "cos", "sin"]
+            made.attribute.append(onnx.helper.make_attribute("do_rotary", 1))
+    onnx.save(proto, model)
+
+
+@pytest.mark.parametrize("known", ["angles", "config"])
+def test_a_sample_is_cut_to_the_context(known: str, tokens: list[int], tmp_path: Path) -> None:
+    model = write_decoder(tmp_path / "m.onnx", in_place=True, **SIZES)
+    context = len(tokens) - 16
+    if known == "config":
+        (tmp_path / "config.json").write_text(f'{{"max_position_embeddings": {context}}}')
+    else:
+        rotate(model, context)
+    effect = write_int8_caches(model, tmp_path / "int8.onnx", tokens)
+    assert effect.tokens == context // 2
+
+
 def test_texts_on_two_ranks_are_those_of_one_device(
     decoder: Path, tokens: list[int], tmp_path: Path
 ) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tensoropt.compiler.exporter.plan.decoder_files import head_size
+from tensoropt.compiler.exporter.plan.decoder_files import head_size, text_entry
 from tensoropt.compiler.exporter.standard.cache_effect import Effect, record_effect
 from tensoropt.compiler.exporter.standard.target import check_target
 from tensoropt.compiler.shapes.caches import End, pair
@@ -38,6 +38,8 @@ __all__ = ["read_sample", "write_int8_caches"]
 _ATTENTION, _DOMAIN = "GroupQueryAttention", "com.microsoft"
 _PASTS, _SCALES = (3, 4), (12, 13)
 """Operands of the operator: caches of keys and values, and their scales."""
+_ANGLES = {_ATTENTION: 7, "RotaryEmbedding": 2}
+"""The operand with the cosines of all positions."""
 _LARGEST = 127
 _FEWEST_TOKENS, _MOST_TOKENS = 16, 2048
 
@@ -71,12 +73,14 @@ def write_int8_caches(model: Path, target: Path, tokens: Sequence[int]) -> Effec
     """Write ``model`` with 8-bit caches next to it, and return the effect on a text.
 
     The new model records the effect, see `read_effect`. Scales come from the first half of the
-    tokens, the effect from the second. ONNX Runtime runs both models on the text, in a process of
-    its own. Raises :class:`UserError` for a model without `GroupQueryAttention` on all of its
-    caches, and for another folder if the weights are in files next to the model.
+    tokens, the effect from the second; tokens beyond the model's context are left out. ONNX Runtime
+    runs both models on the text, in a process of its own. Raises :class:`UserError` for a model
+    without `GroupQueryAttention` on all of its caches, and for another folder if the weights are in
+    files next to the model.
     """
     proto = onnx.load(model, load_external_data=False)
     _check(proto, model, target)
+    tokens = tokens[: _context(proto, model)]
     with replacing(target) as path, ProcessPoolExecutor(1, get_context("spawn")) as process:
         try:
             return process.submit(_convert, str(model), str(path), list(tokens)).result()
@@ -98,6 +102,18 @@ def _check(proto: onnx.ModelProto, model: Path, target: Path) -> None:
         )
     if any(len(node.input) > _SCALES[0] and node.input[_SCALES[0]] for node in _attentions(proto)):
         raise UserError(f"{where}: expected a model with floating-point caches, got: scales")
+
+
+def _context(proto: onnx.ModelProto, model: Path) -> int | None:
+    """Return the number of tokens that the model reads at most, None if it is not known."""
+    rows = {tensor.name: tensor.dims[0] for tensor in proto.graph.initializer if tensor.dims}
+    angles = [
+        node.input[_ANGLES[node.op_type]]
+        for node in proto.graph.node
+        if node.domain == _DOMAIN and len(node.input) > _ANGLES.get(node.op_type, len(node.input))
+    ]
+    known = [text_entry(model)["context"], *(rows.get(name) for name in angles)]
+    return min((count for count in known if count is not None), default=None)
 
 
 def _attentions(proto: onnx.ModelProto) -> list[onnx.NodeProto]:
