@@ -36,7 +36,7 @@ _TEXTS = {
     "--unfreeze",
     "tensoropt-run": "--dim --generate --stop",
     "tensoropt-serve": "--dim --host --api-key",
-    "tensoropt-job run": "--plan --ray-address --host",
+    "tensoropt-job run": "--dim --plan --ray-address --host",
     "tensoropt-job scale": "job --url --plan",
     "tensoropt-job migrate": "job --url",
     "tensoropt-job stop": "job --url",
