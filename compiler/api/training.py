@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -27,7 +27,7 @@ __all__ = ["Training", "step_of"]
 T = TypeVar("T")
 
 _OWNERS = {
-    "momentum": ("momentum",),
+    "momentum": ("momentum", "sgd"),
     "betas": ("adam", "adamw"),
     "adam_epsilon": ("adam", "adamw"),
 }
@@ -42,11 +42,12 @@ class Training:
     ``loss`` is ``softmax-cross-entropy:OUTPUT,LABELS``, ``mse:OUTPUT,LABELS`` or ``output:NAME``.
     The first is a mean over the labels other than ``ignore_index`` (-100), in all batches of a
     step. As in PyTorch, it takes ``label_smoothing`` and ``class_weights``, one number per class.
-    ``optimizer`` is sgd, momentum, adam or adamw; ``momentum``, ``betas`` and ``adam_epsilon``
-    apply to some of them. ``micro_batches`` is the number of batches with gradients that are summed
-    for a step. With "auto" or a range such as "1..8" the search picks the number, and splits the
-    batch of the model. ``clip_norm`` bounds the norm of all gradients together; ``precision`` is
-    float32, float16 or bfloat16. ``recompute`` selects the activations that the backward pass
+    ``optimizer`` is sgd, momentum, adam or adamw, in any case, such as PyTorch's "AdamW"; sgd with
+    ``momentum`` is momentum. ``betas`` and ``adam_epsilon`` are for adam and adamw.
+    ``micro_batches`` is the number of batches with gradients that are summed for a step. With
+    "auto" or a range such as "1..8" the search picks the number, and splits the batch of the model.
+    ``clip_norm`` bounds the norm of all gradients together; ``precision`` is float32, float16 or
+    bfloat16. ``recompute`` selects the activations that the backward pass
     recomputes: none, light, half, blocks, or auto (the default), which searches them all.
     Parameters with a name that matches a pattern of ``freeze`` are not trained. Neither are tables
     and masks, which are only added, multiplied or compared, unless a pattern of ``unfreeze``
@@ -71,7 +72,7 @@ class Training:
     recompute: str | None = None
     freeze: str | Sequence[str] = ()
     unfreeze: str | Sequence[str] = ()
-    freeze_rows: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    freeze_rows: Mapping[str, int | Sequence[int]] = field(default_factory=dict)
     ignore_index: int | None = None
     label_smoothing: float | None = None
     class_weights: Sequence[float] | None = None
@@ -98,6 +99,9 @@ class Training:
     def _pass(self) -> BuildTrainingStepPass:
         from tensoropt.passes.build_training_step import BuildTrainingStepPass
 
+        if not isinstance(self.loss, str):
+            got = type(self.loss).__name__
+            raise UserError(f"--loss: expected a text such as mse:OUTPUT,LABELS, got: {got}")
         batches = str(self.micro_batches)
         searched = batches if is_searched(batches) else None
         if searched is not None:
@@ -105,7 +109,6 @@ class Training:
         return BuildTrainingStepPass(
             loss=self.loss,
             **self._loss_options(),
-            optimizer=self.optimizer,
             **self._rates(),
             micro_batches=1 if searched else whole_number("--micro-batches", batches, 1, MOST),
             searched_batches=searched,
@@ -115,7 +118,7 @@ class Training:
             freeze=_patterns(self.freeze),
             unfreeze=_patterns(self.unfreeze),
             freeze_rows=";".join(
-                f"{name}={','.join(map(str, rows))}" for name, rows in self.freeze_rows.items()
+                f"{name}={_rows_text(rows)}" for name, rows in self.freeze_rows.items()
             ),
         )
 
@@ -138,7 +141,9 @@ class Training:
 
     def _rates(self) -> dict[str, Any]:
         """Return the options of the optimizer; refuse an option of another optimizer."""
-        made = _checked(lambda: Optimizer(self.optimizer))
+        made = _checked(lambda: Optimizer(str(self.optimizer)))
+        if made.name == "sgd" and self.momentum:  # PyTorch's SGD has both
+            made = Optimizer("momentum")
         for name, owners in _OWNERS.items():
             if getattr(self, name) is not None and made.name not in owners:
                 flag, listed = f"--{name.replace('_', '-')}", " or ".join(owners)
@@ -157,7 +162,8 @@ class Training:
             "epsilon": self.adam_epsilon,
             "weight_decay": self.weight_decay,
         }
-        return {name: _real(name, value) for name, value in given.items() if value is not None}
+        rates = {name: _real(name, value) for name, value in given.items() if value is not None}
+        return {"optimizer": made.name, **rates}
 
     def _recompute(self, planned: Mapping[str, Any] | None, compared: bool) -> str:
         """Return the choice of recomputed activations; a comparison needs a single choice."""
@@ -204,6 +210,11 @@ def _groups(groups: Mapping[str, Mapping[str, float]]) -> str:
         + ",".join(f"{key.replace('_', '-')}={_real('--group', x)}" for key, x in options.items())
         for patterns, options in groups.items()
     )
+
+
+def _rows_text(rows: int | Iterable[int]) -> str:
+    """Return rows as text; a number is one row."""
+    return ",".join(map(str, rows if isinstance(rows, Iterable) else [rows]))
 
 
 def _real(what: str, given: object) -> float:

@@ -152,7 +152,7 @@ def pattern_of(name: str) -> str:
 
 @dataclass(frozen=True)
 class Optimizer:
-    """An optimizer; ``name`` is one of :data:`OPTIMIZERS`.
+    """An optimizer; ``name`` is one of :data:`OPTIMIZERS`, in any case: PyTorch has ``AdamW``.
 
     The learning rate is an input of every step. SGD: w - lr (g + decay w). Momentum: v' = momentum
     v + g, w - lr v' (as in PyTorch). Adam and AdamW: Kingma and Ba, algorithm 1; Loshchilov and
@@ -167,6 +167,8 @@ class Optimizer:
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
+        if self.name.lower() in OPTIMIZERS:
+            object.__setattr__(self, "name", self.name.lower())
         check_known("optimizer: unknown name", self.name, OPTIMIZERS)
         for what in ("momentum", "beta1", "beta2"):
             value = getattr(self, what)

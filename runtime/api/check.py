@@ -29,7 +29,7 @@ def check(
     given: dict[str, Any] = dict(options)
     with arrays_folder() as folder:
         if given.get("inputs") is not None:
-            given["inputs"] = file_of(given["inputs"], folder, "inputs")
+            given["inputs"] = file_of(given["inputs"], folder, "inputs", plan)
         result = check_plan(Path(plan), Path(model), **given)
     if result.error is not None:
         raise UserError(f"{result.plan}: {result.error}")

@@ -34,7 +34,7 @@ LABELS = ("--train", "--loss", "softmax-cross-entropy:y,labels")
         ([*LABELS, "--class-weights", "no.npy"], "--class-weights no.npy: no such file"),
         ([*LOSS, "--optimizer", "adamm"], "--optimizer: unknown name 'adamm', valid choices are"),
         ([*LOSS, "--optimizer", "adamm"], "did you mean 'adam'?"),
-        ([*LOSS, "--momentum", "0.5"], "--momentum belongs to --optimizer momentum, got: --opti"),
+        ([*LOSS, "--momentum", "0.5"], "--momentum belongs to --optimizer momentum or sgd, got: "),
         (
             [*LOSS, "--optimizer", "sgd", "--betas", "0,0"],
             "--betas belongs to --optimizer adam or adamw, got: --optimizer sgd",

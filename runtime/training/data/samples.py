@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tensoropt.runtime.plan.plan import Tensor
-from tensoropt.runtime.support.dtypes import Array, dtype_of
+from tensoropt.runtime.support.dtypes import Array, as_array, dtype_of
 from tensoropt.runtime.support.errors import UserError, did_you_mean, one_line
 from tensoropt.runtime.training.data.python import RandomAccess, one_line_of
 from tensoropt.runtime.training.data.source import Batch, Facts, Parts, hull
@@ -116,12 +116,8 @@ class _Input:
         return cls(tensor.name, dtype_of(tensor.dtype), tuple(int(n) for n in tensor.shape[1:]))
 
     def array(self, value: Any) -> Array:
-        """Return an array; a Python number is cast to the type of the input if its kind allows."""
-        array = np.asarray(value)
-        is_number = type(value) in (bool, int, float)
-        if is_number and np.can_cast(array.dtype, self.dtype, "same_kind"):
-            return array.astype(self.dtype)
-        return array
+        """Return an array; numbers and lists of Python get the type of the input, if it fits."""
+        return as_array(value, self.dtype)
 
     def missing(self, sample: Any) -> str:
         """Return why a sample lacks the input."""
