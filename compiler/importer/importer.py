@@ -313,6 +313,8 @@ def _set_header(module: ir.Module, model: Model) -> None:
         keys.MERGED.set(attributes, list(model.metadata.merged))
     if model.metadata.lost is not None:
         keys.LOST.set(attributes, list(model.metadata.lost))
+    if model.metadata.tied:
+        keys.TIED.set(attributes, model.metadata.tied)
 
 
 def _parameter(parameter: Parameter) -> ir.Attribute:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tensoropt.compiler.training.tables import listed_tables
 from tensoropt.dialects import onnx
 from tensoropt.dialects.kernels import count_missing_kernels, runs_on_cuda
 from tensoropt.dialects.mlir import ir
@@ -36,6 +37,14 @@ def training_notes(
         yield (
             f"note: not trained, since they are only added, multiplied or compared, as tables and "
             f"masks are: {_names(tables)}; --unfreeze '{flag}' trains them"
+        )
+    is_certain = keys.LOST.on(module.operation.attributes)  # the exporter has a list
+    named = [] if is_certain else [name for name in listed_tables(module) if name in trained]
+    if named:
+        yield (
+            "note: trained, since the exporter names them like parameters, though they are only "
+            f"added, multiplied or compared, as tables and masks are: {_names(named)}; --freeze "
+            f"'{','.join(named[:_SHOWN])}' if they are buffers"
         )
     yield from _exporter(module)
     if precision == "bfloat16":
@@ -83,6 +92,10 @@ def _exporter(module: ir.Module) -> Iterator[str]:
         names = key.get(attributes, [])
         if names:
             yield f"note: {text.format(_names(names))}"
+    aliases = keys.TIED.get(attributes, {})
+    tied = [f"{other}={name}" for name, others in aliases.items() for other in others]
+    if tied:
+        yield f"note: tied in the PyTorch model, and trained as one: {_names(tied)}"
 
 
 _LINES = {

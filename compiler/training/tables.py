@@ -11,7 +11,7 @@ from tensoropt.dialects.build import is_float
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
 
-__all__ = ["frozen_tables", "rows_of", "tables_of"]
+__all__ = ["frozen_tables", "listed_tables", "rows_of", "tables_of"]
 
 # Operators that read a mask or a table of positions, and operators that only move its elements.
 _USES = "Add And Div Equal Greater Less Max Min Mul Not Or Pow Sub Where"
@@ -46,10 +46,20 @@ def tables_of(module: ir.Module) -> Iterator[str]:
     Vectors, such as biases, are excluded, and so are parameters that the exporter lists. Linear in
     the ops.
     """
+    return (name for name, is_listed in _tables(module) if not is_listed)
+
+
+def listed_tables(module: ir.Module) -> list[str]:
+    """Return the parameters that the exporter lists, though they look like tables and masks."""
+    return [name for name, is_listed in _tables(module) if is_listed]
+
+
+def _tables(module: ir.Module) -> Iterator[tuple[str, bool]]:
+    """Yield the names of tables and masks, and whether the exporter lists them as parameters."""
     for value, own in onnx.arguments(onnx.function(module)):
-        is_known = not keys.PARAM.on(own) or keys.FIXED.on(own) or keys.LISTED.on(own)
-        if not is_known and is_float(value) and _is_table(value):
-            yield keys.NAME.of(own)
+        is_weight = keys.PARAM.on(own) and not keys.FIXED.on(own)
+        if is_weight and is_float(value) and _is_table(value):
+            yield keys.NAME.of(own), keys.LISTED.on(own)
 
 
 def _is_table(value: ir.Value) -> bool:

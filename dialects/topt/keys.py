@@ -80,6 +80,7 @@ __all__ = [
     "STATE",
     "STRATEGY",
     "TAKES",
+    "TIED",
     "TOGETHER",
     "TRAINING",
     "UNTIED",
@@ -256,6 +257,8 @@ MERGED = _key("merged", _TEXTS, MODULE)
 """Initializers that are stored once but read under several names."""
 LOST = _key("lost", _TEXTS, MODULE)
 """Parameters of the PyTorch model that the exporter folded into others or left out."""
+TIED = _key("tied", _TEXT_LISTS, MODULE)
+"""Other names of weights in the PyTorch model, by weight."""
 MISSING = _key("missing", _TEXTS, MODULE)
 """The files of external data that were missing at import."""
 UNTIED = _key("untied", _FLAG, MODULE)

@@ -91,6 +91,45 @@ def test_a_scalar_is_trained_where_it_is_an_attribute(
     assert read_metadata(proto).trained.get(name) is trained
 
 
+@pytest.mark.parametrize(
+    ("name", "trained"),
+    [
+        ("wpe", True),
+        ("layers.0.weight", True),
+        ("causal_mask", None),
+        ("bn.running_mean", None),
+        ("onnx::MatMul_7", None),
+        ("val_3", None),
+    ],
+)
+def test_a_weight_named_like_an_attribute_is_trained(name: str, trained: bool | None) -> None:
+    proto = model([node("Add", ["x", name], ["y"])], [], [untyped("y")], stored((name, [4, 4])))
+    proto.producer_name = "pytorch"
+    assert read_metadata(proto).trained.get(name) is trained
+
+
+def test_other_names_of_a_weight_are_tied_to_it() -> None:
+    proto = exported()
+    info = proto.graph.value_info.add()
+    info.CopyFrom(value("w", F32, [4, 4]))
+    info.metadata_props.add(key="pkg.torch.onnx.original_node_name", value="p_w")
+    proto.graph.node[0].metadata_props.add(
+        key="pkg.torch.onnx.fx_node", value="%y = call_function[target=mul](args = (%x, %p_w))"
+    )
+    scopes = proto.graph.node[0].metadata_props.add(key="pkg.torch.onnx.name_scopes")
+    for module, tied in (("b1", {}), ("head", {})):
+        scopes.value = f"['', '{module}', 'mul']"
+        assert read_metadata(proto).tied == tied
+    signature = proto.graph.metadata_props[0]
+    signature.value = signature.value.replace("target='b1.weight'", "target='b1.w'")
+    scopes.value = "['', 'b1', 'mul']"
+    said = read_metadata(proto)
+    assert said.tied == {"w": ["b1.w"]}
+    assert "b1.w" not in (said.lost or ())
+    scopes.value = "damaged"
+    assert read_metadata(proto).lost == ("b1.w",)
+
+
 def with_table(weights: list[onnx.TensorProto]) -> onnx.ModelProto:
     table = numpy_helper.from_array(np.ones((4, 4), np.float32))
     nodes = [node("Constant", [], ["c"], value=table), node("MatMul", ["x", "c"], ["y"])]
