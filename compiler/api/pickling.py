@@ -80,7 +80,7 @@ class _Pickler(pickle.Pickler):
             return "operation", *self._operations[one]
         return None
 
-    def reducer_override(self, one: object) -> tuple[object, ...]:
+    def reducer_override(self, one: Any) -> Any:  # noqa: ANN401 - as the base class has it
         if isinstance(one, NodeCosts):
             return type(one), (one.graph, one.mesh, one.device), {"options": one.options}
         if isinstance(one, Request):
@@ -88,7 +88,7 @@ class _Pickler(pickle.Pickler):
         if isinstance(one, SearchReport):
             found = {name: value for name, value in vars(one).items() if name not in _OF_RUN}
             return _report, (found,)
-        remade = _remade(type(one))
+        remade = _remade(type(one))  # type: ignore[arg-type]
         if type(one) is not self._plain and not remade:
             return NotImplemented
         state = {name: value for name, value in vars(one).items() if name not in remade}

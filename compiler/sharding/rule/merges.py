@@ -104,12 +104,12 @@ def rule_in_merges(info: OpInfo, rule: Rule, merges: Sections) -> Rule:
     for fold in () if own is None else own.folds:
         (tensor, dim), (inner, at) = fold.whole, fold.inner
         sides = (*rule.operands, *rule.results)
-        number = sides[tensor][dim]
-        if number is None or sides[inner][at] is not None:
+        samples_factor = sides[tensor][dim]
+        if samples_factor is None or sides[inner][at] is not None:
             continue
-        if given.get(fold.whole) == rule.factors[number].size:
+        if given.get(fold.whole) == rule.factors[samples_factor].size:
             heads = Factor(fold.size, crossing=True)
-            rule = _with_heads(rule, number, heads, [fold.whole], fold.inner)
+            rule = _with_heads(rule, samples_factor, heads, [fold.whole], fold.inner)
     return rule
 
 
@@ -128,7 +128,8 @@ def _with_heads(
     else:
         sides[alone[0]][alone[1]] = added
     factors.append(heads)
-    blocks = (1,) * (factors[number].size if isinstance(factors[number].size, int) else 0)
+    size = factors[number].size
+    blocks = (1,) * size if isinstance(size, int) else ()
     return replace(
         rule,
         factors=tuple(factors),
