@@ -102,7 +102,6 @@ class TextSession(Closing):
             "slots": slots,
             "step_tokens": step_tokens,
             "speculate": speculate,
-            "reads_tokenizer": grammars,
         }
         self._prefill: Plan | None = None
         if prefill is not None:
@@ -115,6 +114,9 @@ class TextSession(Closing):
         path = self._tokenizer = find_tokenizer(self.plan, tokenizer)
         self._vocabulary = None if path is None else Vocabulary(path)
         asked["tokenizer"] = None if path is None else str(path.absolute())
+        # Others have no grammars, see `check_grammar`.
+        can = path is not None and bool(self._decoder.entry["end"])
+        asked["reads_tokenizer"] = grammars and can
         self._grammars: GrammarChecker | None = None
         self._prompts = Prompts(self._decoder, self._vocabulary, self._context)
         self._pool: Pool = start(self.plan, "text", own, **asked)
