@@ -227,6 +227,9 @@ bench-streams: build ## Measure: streams through stages next to plans of least l
 bench-megatron: build ## Measure: fastest plans of exported models next to Megatron's (ARGS: folder of bench/megatron/exports.py)
 	$(BIN)/python bench/megatron/compare.py $(ARGS)
 
+bench-packed: build ## Measure: collectives of packed projections next to Megatron's (ARGS: folder of bench/megatron/packed_forms.py)
+	$(BIN)/python bench/megatron/packed_traffic.py $(ARGS)
+
 bench-stages: build ## Measure: pipelines next to published steps, and certified cuts (15 minutes)
 	$(BIN)/python bench/stages/megatron.py $(ARGS)
 	$(BIN)/python bench/stages/schedules.py $(ARGS)

@@ -97,8 +97,8 @@ def megatron_pins(model: onnx.ModelProto, ranks: int) -> list[str]:
     made = {name: node for node in model.graph.node for name in node.output}
     pins, width = list[str](), 0
     for node in model.graph.node:
-        module = _module(node)
-        reads = [name for name in (_origin(made, held) for held in node.input) if name in weights]
+        module = module_of(node)
+        reads = [name for name in (origin_of(made, held) for held in node.input) if name in weights]
         if node.op_type in _LOOKUPS and _WORDS.search(module):
             width = weights[reads[0]][-1]
             pins.append(f"node:{node.name}=row")
@@ -116,14 +116,14 @@ def megatron_pins(model: onnx.ModelProto, ranks: int) -> list[str]:
     return pins
 
 
-def _module(node: onnx.NodeProto) -> str:
+def module_of(node: onnx.NodeProto) -> str:
     """Return the innermost module of a node, as its exporter names it."""
     scopes = next((own.value for own in node.metadata_props if own.key == _SCOPES), "")
     names = re.findall(r"'([^']*)'", scopes)
     return names[-2] if len(names) > 1 else node.name.replace("/", ".")
 
 
-def _origin(made: Mapping[str, onnx.NodeProto], name: str) -> str:
+def origin_of(made: Mapping[str, onnx.NodeProto], name: str) -> str:
     """Return the tensor from which the tensor ``name`` differs in form only."""
     while name in made and made[name].op_type in ("Transpose", "Cast", "Identity"):
         name = made[name].input[0]
