@@ -35,7 +35,7 @@ gradient of a convolution of each channel is a convolution that is not split by 
 def test_forms_have_the_collectives_of_megatron(name: str, exporter: str, tmp_path: Path) -> None:
     """On 2 and 4 devices; results are those of one device."""
     if exporter == "dynamo":
-        pytest.importorskip("onnxscript", reason="pip install tensoropt[torch]")
+        pytest.importorskip("onnxscript", reason="pip install onnxscript")
     symbolic = exporter == "dynamo" or name not in FIXED
     path = export(name, tmp_path, exporter, symbolic=symbolic)
     sizes = [f"--dim={own}={size}" for own, size in SIZES.items()] if symbolic else []
