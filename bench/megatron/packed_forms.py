@@ -14,6 +14,7 @@ import itertools
 import sys
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -122,8 +123,10 @@ def _kv_heads_split(x: Tensor) -> tuple[Tensor, Tensor]:  # DeepSeek's latent at
     return k, v
 
 
-for _own in (_kv_chunk, _kv_permute_unbind, _kv_heads_split):
-    FORMS[_own.__name__.strip("_")] = lambda own=_own: _Cross(own, 2 * ALL)
+FORMS |= {
+    own.__name__.strip("_"): partial(_Cross, own, 2 * ALL)
+    for own in (_kv_chunk, _kv_permute_unbind, _kv_heads_split)
+}
 
 
 class _Latent(nn.Module):
@@ -216,11 +219,21 @@ def _gate_transposed_view(x: Tensor) -> tuple[Tensor, Tensor]:  # Zamba
     return gate.squeeze(2).transpose(1, 2), up.squeeze(2).transpose(1, 2)
 
 
-for _own in (
-    _gate_chunk, _gate_slices, _gate_slices_from_the_end, _gate_turns, _gate_view_unbind,
-    _gate_view_select, _gate_view_last, _gate_glu, _gate_transposed, _gate_transposed_view,
-):  # fmt: skip
-    FORMS[_own.__name__.strip("_")] = lambda own=_own: _Gated(own)
+FORMS |= {
+    own.__name__.strip("_"): partial(_Gated, own)
+    for own in (
+        _gate_chunk,
+        _gate_slices,
+        _gate_slices_from_the_end,
+        _gate_turns,
+        _gate_view_unbind,
+        _gate_view_select,
+        _gate_view_last,
+        _gate_glu,
+        _gate_transposed,
+        _gate_transposed_view,
+    )
+}
 
 
 class _ShortConvolution(nn.Module):
@@ -383,8 +396,10 @@ def _channels_three_unbind(x: Tensor) -> Parts:
     return q, k, v
 
 
-for _own in (_channels_chunk, _channels_heads_split, _channels_three_unbind):
-    FORMS[_own.__name__.strip("_")] = lambda own=_own: _Channels(own)
+FORMS |= {
+    own.__name__.strip("_"): partial(_Channels, own)
+    for own in (_channels_chunk, _channels_heads_split, _channels_three_unbind)
+}
 
 
 def export(name: str, folder: Path, exporter: str, *, symbolic: bool = True) -> Path:
