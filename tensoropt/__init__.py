@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tensoropt.compiler.search.problem.problem import DoesNotFitError
     from tensoropt.runtime.api.check import check
     from tensoropt.runtime.api.plan import Plan, diff
+    from tensoropt.runtime.api.state_dict import state_dict
     from tensoropt.runtime.api.train import TrainingInterrupted, TrainingRun, train
     from tensoropt.runtime.pool.session import Session
     from tensoropt.runtime.support.errors import RankFailedError, TensoroptError, UserError
@@ -52,6 +53,7 @@ __all__ = [
     "check",
     "diff",
     "load",
+    "state_dict",
     "train",
 ]
 
@@ -65,6 +67,7 @@ _HOMES = {
     "tensoropt.compiler.search.problem.problem": ("DoesNotFitError",),
     "tensoropt.runtime.api.check": ("check",),
     "tensoropt.runtime.api.plan": ("Plan", "diff"),
+    "tensoropt.runtime.api.state_dict": ("state_dict",),
     "tensoropt.runtime.api.train": ("TrainingInterrupted", "TrainingRun", "train"),
     "tensoropt.runtime.pool.session": ("Session",),
     "tensoropt.runtime.support.errors": ("RankFailedError", "TensoroptError", "UserError"),
