@@ -16,7 +16,7 @@ _FOLDED = "pkg.onnxscript.optimizer.folded_from"
 _INPUT = re.compile(r"^\S+: ([A-Z_]+) target='([^']*)'", re.MULTILINE)
 _FORMULA = re.compile(r"val_\d+|_?lifted_tensor\w*")
 _PATH = re.compile(r"[A-Za-z_]\w*(\.\w+)*")
-_BUFFER = re.compile(r"mask$|(^|\.)running_(mean|var)$")
+_BUFFER = re.compile(r"mask$|(^|[._])((cos|sin)(_cached)?|inv_freq|pe|running_mean|running_var)$")
 _READ = "pkg.torch.onnx.fx_node"
 _ARGUMENT = re.compile(r"%(\w+)")
 _SCOPES = "pkg.torch.onnx.name_scopes"
@@ -45,7 +45,7 @@ def read_metadata(proto: onnx.ModelProto) -> ExporterMetadata:
     ``torch.export`` lists the tensors that it exports: parameters are trained; buffers, such as
     masks and tables of angles, and literals are not. A tensor that the exporter folded is trained
     if it was computed from a parameter. In a model of the older PyTorch exporter, an initializer is
-    trained if it is named like an attribute, other than a mask or a running statistic. Tensors of
+    trained if it is named like an attribute, other than a mask, a table or a statistic. Tensors of
     Constant nodes are trained only in models without initializers, which Paddle2ONNX writes.
     """
     graph = proto.graph
@@ -67,7 +67,7 @@ def read_metadata(proto: onnx.ModelProto) -> ExporterMetadata:
 def _is_parameter(name: str) -> bool:
     """Return whether a name is the path of a module's attribute, such as `head.scale`.
 
-    Buffers have such names too; masks and running statistics are known by the name.
+    Buffers have such names too; masks, tables of angles and running statistics are known by it.
     """
     is_path = _PATH.fullmatch(name) is not None and _FORMULA.fullmatch(name) is None
     return is_path and _BUFFER.search(name) is None

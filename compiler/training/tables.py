@@ -25,7 +25,7 @@ def frozen_tables(module: ir.Module, freeze: Sequence[str], unfreeze: Sequence[s
     Raises UserError for a pattern of ``unfreeze`` that matches no table.
     """
     tables = list(tables_of(module))
-    check_patterns("--unfreeze", unfreeze, tables, "no table or mask")
+    check_patterns("--unfreeze", unfreeze, [*tables, *listed_tables(module)], "no table or mask")
     patterns = (*freeze, *unfreeze)
     return [name for name in tables if not any(fnmatchcase(name, each) for each in patterns)]
 

@@ -97,6 +97,7 @@ def test_a_scalar_is_trained_where_it_is_an_attribute(
         ("wpe", True),
         ("layers.0.weight", True),
         ("causal_mask", None),
+        ("rotary.cos_cached", None),
         ("bn.running_mean", None),
         ("onnx::MatMul_7", None),
         ("val_3", None),
