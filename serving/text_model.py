@@ -23,6 +23,7 @@ from tensoropt.serving.turns import Turns
 __all__ = ["TextModel"]
 
 _PROTOCOL = "openai"  # in metrics
+_CHATS = 2  # that are converted to tokens at a time: templates are rendered in sequence
 
 
 class TextModel:
@@ -38,7 +39,7 @@ class TextModel:
         self.name = name
         self._session, self.limits, self._metrics = session, limits, metrics
         self._asked, self._is_closed = 0, False
-        self._checks = Turns()
+        self._checks, self._chats = Turns(), Turns(_CHATS)
         restart = partial(asyncio.to_thread, session.restart)
         self._restarts = Restarts(name, restart, metrics)
         metrics.watch(name, lambda: session.waiting, lambda: float(self.is_ready))
@@ -80,7 +81,10 @@ class TextModel:
         self, messages: Chat, tools: Tools = (), variables: Variables | None = None
     ) -> list[int]:
         """Return the tokens of a chat; raises `RefusedError`."""
-        return await convert(self._session.tokens_of_chat, messages, tools, variables)
+        size = sum(len(str(message.get("content"))) for message in messages)
+        work = partial(self._session.tokens_of_chat, messages, tools, variables)
+        with refusing():
+            return await self._chats.run(size, work)
 
     @property
     def chat_template(self) -> str | None:

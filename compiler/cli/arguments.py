@@ -53,9 +53,8 @@ examples:
   tensoropt-opt model.mlir -p 'insert-reshards,cse'            run passes on MLIR text
   tensoropt-opt edited.mlir --weights model.onnx -o plan/      write the plan of edited MLIR text
 
-exit status: 0 success, 1 a mistake in the input or the flags (one line on stderr), 3 no plan fits
-the memory of a device, or --memory, 130 interrupted (a search prints the frontier found so far),
-141 the reader of stdout has gone.
+exit status: 0 success, 1 a mistake in the input or the flags (one line on stderr), 3 no plan fits,
+130 interrupted (a search prints the frontier found so far), 141 the reader of stdout has gone.
 """
 
 # The flags of the short help, by destination.
@@ -260,7 +259,7 @@ def add_training(group: argparse._ArgumentGroup) -> None:
     add("--ignore-index", metavar="I",
         help=f"label that does not count in {CROSS_ENTROPY} (default -100)")  # fmt: skip
     add("--label-smoothing", metavar="S", help=f"of {CROSS_ENTROPY}, from 0 to 1 (default 0)")
-    add("--class-weights", metavar="W,...",
+    add("--class-weights", type=INPUT, metavar="W,...",
         help=f"of {CROSS_ENTROPY}: a number per class, or a .npy file of them")  # fmt: skip
     add("--optimizer", metavar="NAME", help=f"{', '.join(OPTIMIZERS)} (default {default.name})")
     add("--momentum", metavar="M", help=f"for --optimizer momentum (default {default.momentum})")

@@ -16,30 +16,25 @@ __all__ = ["Compiler", "Restriction"]
 
 
 class Restriction:
-    """Restricts the tokens of a text by its grammar, number ``number`` of its rank, once compiled.
-
-    A grammar that cannot be compiled although its check has passed ends the text with its error.
-    """
+    """Restricts the tokens of a text by its grammar, the one with this ``number`` on its rank."""
 
     def __init__(self, number: int) -> None:
         self.number, self.is_wanted = number, True
-        self._matcher: Matcher | Exception | None = None
+        self._matcher: Matcher | None = None
 
-    def set(self, matcher: Matcher | Exception) -> None:
-        """Set the result of the compilation."""
+    def set(self, matcher: Matcher) -> None:
+        """Set the compiled grammar."""
         self._matcher = matcher
 
     def allowed(self, size: int) -> npt.NDArray[np.bool_]:
         """Return True for each of ``size`` tokens that may follow."""
-        if isinstance(self._matcher, Exception):
-            raise self._matcher
         assert self._matcher is not None
         return self._matcher.allowed(size)
 
     def take(self, token: int) -> None:
         """Continue after a chosen token."""
-        if isinstance(self._matcher, Matcher):
-            self._matcher.take(token)
+        assert self._matcher is not None
+        self._matcher.take(token)
 
 
 class Compiler:
@@ -51,17 +46,18 @@ class Compiler:
 
     def __init__(self, grammars: Grammars) -> None:
         self._grammars, self._asked = grammars, 0
-        self._queue: queue.SimpleQueue[tuple[str, Restriction]] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[int, str, Restriction]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._progress = threading.Event()
         self._waiting: dict[int, Restriction] = {}
+        self._failures: dict[int, tuple[int, Exception]] = {}
         self.compiled = 0
 
     def add(self, key: int, grammar: str) -> Restriction:
         """Return the restriction of text ``key``; earlier grammars are compiled first."""
         self._asked += 1
         restriction = self._waiting[key] = Restriction(self._asked)
-        self._queue.put((grammar, restriction))
+        self._queue.put((key, grammar, restriction))
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="grammars", daemon=True)
             _start(self._thread)
@@ -87,17 +83,22 @@ class Compiler:
     def _work(self) -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
         while True:
-            grammar, restriction = self._queue.get()
+            key, grammar, restriction = self._queue.get()
             if restriction.is_wanted:
-                restriction.set(self._compile(grammar))
+                try:
+                    restriction.set(self._grammars.matcher(grammar))
+                except Exception as error:  # ranks agree on it
+                    self._failures[restriction.number] = key, error
             self.compiled += 1
             self._progress.set()
 
-    def _compile(self, grammar: str) -> Matcher | Exception:
-        try:
-            return self._grammars.matcher(grammar)
-        except Exception as error:  # raised with the text
-            return error
+    def take_failures(self, number: int) -> list[tuple[int, Exception]]:
+        """Return the texts among the first ``number`` grammars that failed here, and the errors.
+
+        Each is returned once.
+        """
+        failed = [other for other in [*self._failures] if other <= number]
+        return [self._failures.pop(other) for other in failed]
 
 
 def _start(thread: threading.Thread) -> None:

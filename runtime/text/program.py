@@ -39,6 +39,9 @@ __all__ = ["REPORT_S", "Chosen", "Texts", "open_program"]
 Chosen = tuple[int, int | None, Likely | None]
 """The key of a text, and a `Choice` for it; without any tokens, the text was admitted."""
 
+Failure = tuple[int, str, bool]
+"""The key of a text that ended with an error, the error, and False if it is no fault of it."""
+
 REPORT_S = 0.005
 """Shortest interval between messages to the caller: waking it takes CPU time from a rank."""
 
@@ -127,7 +130,7 @@ class Texts:
         self._is_turn_of_batch = False
 
     def _answer(self, request: Request) -> Reply:
-        self._failed: list[tuple[int, str, bool]] = []
+        self._failed: list[Failure] = []
         self._change(request)
         self._flag, self._is_stopped = request.arrays["stop"], False
         self._pending: list[Chosen] = []
@@ -172,7 +175,7 @@ class Texts:
         return {"chosen": chosen, "copied": copied, "failed": failed, **counts}
 
     def _note_failure(self, key: int, error: UserError) -> None:
-        self._failed.append((key, str(error), not isinstance(error, TextFailedError)))
+        _add_failure(self._failed, key, error)
 
     def _change(self, request: Request) -> None:
         """Drop and add the texts that a request names."""
@@ -185,17 +188,24 @@ class Texts:
         for new in request.message["add"]:
             with isolated(partial(self._note_failure, new["key"])):
                 self._schedule.add(self._new_text(new))
-        if any(new["grammar"] is not None for new in request.message["add"]):
-            self._agree_on_failures()
 
-    def _agree_on_failures(self) -> None:
-        """Drop the new texts that failed on any rank; a collective.
+    def _note_compiled(self, *, stop: bool, number: int) -> None:
+        """Note the agreement of a step; a collective if more grammars are compiled than before.
 
-        A rank alone may be unable to read the tokenizer for a grammar.
+        A grammar may fail on one rank alone, which cannot read the tokenizer. All ranks drop its
+        text. An error that is of no text ends this rank.
         """
-        failed = {own[0]: own for rank in self._comm.allgather(self._failed) for own in rank}
-        self._failed = [*failed.values()]
-        self._schedule.drop({*failed})
+        self._is_stopped = stop
+        if number <= self._schedule.compiled:
+            return
+        self._schedule.compiled = number
+        failures: list[Failure] = []
+        for key, error in self._compiler.take_failures(number):
+            with isolated(partial(_add_failure, failures, key)):
+                raise error
+        agreed = {text[0]: text for rank in self._comm.allgather(failures) for text in rank}
+        self._failed += agreed.values()
+        self._schedule.drop({*agreed})
 
     def _new_text(self, new: Message) -> Text:
         prompt, source = new["prompt"], new["grammar"]
@@ -224,8 +234,8 @@ class Texts:
         """Wait for the next grammar, and agree with the other ranks which are compiled."""
         self._compiler.wait(_COMPILING_S)
         stop, scores = bool(self._flag[0]), self._shared_scores(1)
-        agreed = scores.agree(stop=stop, number=self._compiler.compiled)
-        self._is_stopped, self._schedule.compiled = agreed
+        is_stopped, number = scores.agree(stop=stop, number=self._compiler.compiled)
+        self._note_compiled(stop=is_stopped, number=number)
 
     def _admit(self) -> Iterator[Chosen]:
         """Move waiting texts into the batch, which reads their prompts, and yield them."""
@@ -407,8 +417,8 @@ class Texts:
         where = steps.place_of_scores(rows, asked)
         give = steps.give_scores if is_asked and steps.has_last else None
         stop, number = bool(self._flag[0]), self._compiler.compiled
-        whole, *agreed = scores.gather(give, where, shape, stop=stop, number=number)
-        self._is_stopped, self._schedule.compiled = bool(agreed[0]), int(agreed[1])
+        whole, is_stopped, number = scores.gather(give, where, shape, stop=stop, number=number)
+        self._note_compiled(stop=is_stopped, number=number)
         return whole
 
     def _shared_scores(self, count: int) -> SharedScores:
@@ -419,3 +429,7 @@ class Texts:
             width = int(decoder.scores.shape[2])
             self._scores = SharedScores(self._comm, max(most, count), width, SCORES_DTYPE)
         return self._scores
+
+
+def _add_failure(failures: list[Failure], key: int, error: UserError) -> None:
+    failures.append((key, str(error), not isinstance(error, TextFailedError)))

@@ -106,7 +106,7 @@ def test_sessions_are_not_copied(plan: to.Plan) -> None:
 
 
 def test_exceptions_keep_their_text_and_results(frontier: to.Frontier) -> None:
-    run = to.TrainingRun(type("Result", (), {"step": 3, "checkpoint": "c"}), (), (), ())  # type: ignore[arg-type]
+    run = to.TrainingRun(type("Result", (), {"step": 3, "checkpoint": "c"}), (), (), (), {})  # type: ignore[arg-type]
     interrupted = to.Interrupted(frontier)
     assert str(interrupted) == (
         f"the search was interrupted, .frontier has the {len(frontier)} points found until then"

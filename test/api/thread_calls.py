@@ -213,6 +213,10 @@ def _list_text(world: World) -> dict[str, Callable[[], object]]:
             lambda: world.text.tokens_of_chat([{"role": "user", "content": "t1"}])
         ),
         "TextSession.tokens_of": lambda: world.text.tokens_of([1, 2]),
+        "TextSession.bytes_of": lambda: world.text.bytes_of(1),
+        "TextSession.has_template_variable": lambda: _refused(
+            lambda: world.text.has_template_variable("tools")
+        ),
         "TextSession.text_of": lambda: world.text.text_of([1, 2]),
         "TextSession.split": lambda: world.text.split([1, 2]),
         "TextSession.room": lambda: world.text.room([1, 2]),

@@ -30,10 +30,11 @@ _TEXTS = {
     "--schedule --memory --objective --search --seed --epsilon --resolution --search-time "
     "--search-memory --pick --overlap --launch --pin --forbid --compare --target --loss "
     "--optimizer --momentum --betas --adam-epsilon --weight-decay --clip-norm --micro-batches "
-    "--precision --recompute --freeze --freeze-rows --unfreeze",
+    "--precision --recompute --freeze --freeze-rows --unfreeze --ignore-index --label-smoothing "
+    "--group",
     "tensoropt-profile": "--dim --name --loss --optimizer --momentum --betas --adam-epsilon "
     "--weight-decay --clip-norm --micro-batches --precision --recompute --freeze --freeze-rows "
-    "--unfreeze",
+    "--unfreeze --ignore-index --label-smoothing --group",
     "tensoropt-run": "--dim --generate --stop",
     "tensoropt-serve": "--dim --host --api-key",
     "tensoropt-job run": "--dim --plan --ray-address --host",

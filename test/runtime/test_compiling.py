@@ -75,7 +75,7 @@ def caller_of(decoder: Decoder, grammars: Slow, *, packs: bool = True) -> Caller
 
     def take(*given: Any) -> Any:
         found = take_step(*given)
-        rank._schedule.compiled = compiler.compiled
+        rank._note_compiled(stop=rank._is_stopped, number=compiler.compiled)
         return found
 
     rank._take_step = take  # type: ignore[method-assign]

@@ -233,11 +233,19 @@ def test_a_text_that_fails_on_one_rank_alone_is_dropped_by_all() -> None:
     for key in (1, 2, 3):
         texts._schedule.add(Text(key, 1, [5], 1, 4, (), sampler))
     of_others = [(2, "cannot read", True)]
-    texts._failed = [(4, "why", False)]
+    failures = [(4, ValueError("why"))]
+    texts._failed = []
+    texts._compiler = SimpleNamespace(take_failures=lambda _: failures)  # type: ignore[assignment]
     texts._comm = SimpleNamespace(allgather=lambda own: [of_others, own])  # type: ignore[assignment]
-    texts._agree_on_failures()
-    assert texts._failed == [(2, "cannot read", True), (4, "why", False)]
+    texts._note_compiled(stop=False, number=1)
+    (key, error, is_refused), *_ = texts._failed[1:]
+    assert texts._failed[0] == (2, "cannot read", True)
+    assert (key, is_refused) == (4, False)
+    assert "why" in error
     assert [text.key for text in texts._schedule._waiting] == [1, 3]
+    texts._note_compiled(stop=True, number=1)  # no collective without more grammars
+    assert texts._is_stopped
+    assert len(texts._failed) == 2
 
 
 def _exit() -> None:

@@ -90,6 +90,7 @@ def simulated(decoder: Decoder, *, packs: bool, **options: int | None) -> Simula
     session: Any = SimpleNamespace(inputs=inputs, outputs={}, **ignored)
     steps = Steps(session, decoder, CPU, SimpleNamespace(rank=0), {})
     rank: Any = mock.Mock()
+    rank.comm.allgather = lambda value: [value]
     fixed = {"speculate": 0, "step_tokens": None, "tokenizer": None, "reads_tokenizer": False}
     rank.job.options = {**fixed, **options}
     with mock.patch.object(program, "open_steps", lambda *_, **__: steps):

@@ -35,7 +35,7 @@ def test_stop_texts_count_after_the_least_tokens(
     least: int, stop: str, texts: list[str], finish: str
 ) -> None:
     letters = iter("axybc")
-    stream: Any = SimpleNamespace(add=lambda _: next(letters))
+    stream: Any = SimpleNamespace(add=lambda _: next(letters), run="", rest=lambda: "")
     writer = Writer(0, 5, stream, StopTexts([stop]), [END], least=least)
     pieces = [writer.add(1)]
     while pieces[-1].finish is None:

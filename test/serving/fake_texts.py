@@ -119,7 +119,7 @@ def encoder_of(session: ByteSession, context: int = 512) -> Encoder:
 class _Template:
     source = '{{ messages }} <tool_call> {"name": ...}'
 
-    def text_of(self, messages: Sequence[Mapping[str, Any]], tools: Any = ()) -> str:
+    def text_of(self, messages: Sequence[Mapping[str, Any]], *_: object) -> str:
         return "".join(str(message["content"]) for message in messages) or "a"
 
     def close(self) -> None:

@@ -34,7 +34,7 @@ def _array(file: Path, instruction: str) -> list[str]:
 def test_both_images_serve_tensors_and_text(file: Path) -> None:
     extras = re.search(r"'/source\[(.*)\]'", file.read_text())
     assert extras is not None
-    assert {"grammar", "serve", "text", f"runtime-{file.stem}"} == set(extras[1].split(","))
+    assert {"serve", "text", f"runtime-{file.stem}"} == set(extras[1].split(","))
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

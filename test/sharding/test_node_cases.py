@@ -21,7 +21,7 @@ from tensoropt.dialects.onnx import op_name
 MESHES = [(3,), (2, 2)]
 
 # The newest opset of the standard domain that ONNX Runtime loads without a warning.
-NEWEST = 26
+NEWEST = 27
 
 # Ops that draw random numbers, and those the standard has no one-node numeric test for.
 RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"}

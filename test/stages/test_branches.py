@@ -273,8 +273,8 @@ def chain_order(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_each_tower_sends_to_the_sum(tmp_path: Path) -> None:
     own = next(p for p in pipelines(frontier(tmp_path, 2, layers=(2, 2), batch=2), 2) if p.branches)
     assert own.schedule.reads == ((), (), (0, 1))
-    hidden = 2 * 8 * 32 * 4
-    assert list(own.sent_bytes) == [hidden, hidden, 0]
+    hidden, labels = 2 * 8 * 32 * 4, 2 * 8  # the first stage replaces ignored labels
+    assert list(own.sent_bytes) == [hidden + labels, hidden, 0]
     assert own.costs[0].sent_s > 0 == own.costs[1].sent_s
 
 

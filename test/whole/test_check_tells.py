@@ -110,7 +110,7 @@ def test_an_output_that_shows_nothing_is_no_pass(capsys, tmp_path: Path, kind: s
     plan = compiled(model, tmp_path / "plan")
     assert run([str(plan), "--check", str(model)]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1].endswith(f"ok: {why}")
+    assert lines[2].endswith(f"ok: {why}")
     assert lines[-1].startswith("UNDECIDED: no output shows anything, expected --inputs with which")
 
 
@@ -123,7 +123,7 @@ def test_one_output_that_tells_is_enough(capsys, tmp_path: Path) -> None:
     model = save(tmp_path / "m.onnx", nodes, ["a", "b"], weights)
     assert run([str(compiled(model, tmp_path / "plan")), "--check", str(model)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [lines[1].split()[-2:], lines[2].split()[-1]] == [["shows", "nothing"], "ok"]
+    assert [lines[2].split()[-2:], lines[3].split()[-1]] == [["shows", "nothing"], "ok"]
     assert lines[-1] == "PASSED"
 
 

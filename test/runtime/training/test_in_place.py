@@ -37,7 +37,7 @@ def in_place(plan: TrainingPlan, data: Source) -> tuple[list[float], Held]:
         for _ in range(plan.micro_batches):
             step.set("seed", micro)
             step.feed(batch(plan, data, micro))
-            losses.append(step.forward_backward())
+            losses.append(step.forward_backward().loss)
             micro += 1
         step.update.run()
     return losses, held

@@ -302,7 +302,7 @@ def test_numbers_of_python_take_the_type_of_the_input() -> None:
         found = map_of([{"x": value}], [weight]).take(np.array([0]), part)["x"]
         assert (found.dtype, found.tolist()) == (np.float32, [value])
     with pytest.raises(UserError, match="'x': expected float32, got: float64"):
-        map_of([{"x": np.float64(2)}], [weight]).take(np.array([0]), part)
+        map_of([{"x": np.array(2.0)}], [weight]).take(np.array([0]), part)
 
 
 def test_what_code_prints_is_no_result(tmp_path: Path, capsys) -> None:
