@@ -147,7 +147,8 @@ def test_searched_text_takes_no_flags_of_the_search(opt, refused, mlp: Path, tmp
 @pytest.mark.parametrize("more", [[], TRAIN])
 def test_timing_is_that_of_all_passes_of_a_plan(opt, mlp: Path, tmp_path: Path, more) -> None:
     outcome = opt(mlp, *more, *FLAGS, "--mlir-timing", "-o", tmp_path / "plan")
-    names = [line.split()[-1] for line in outcome.err.splitlines() if "%" in line]
+    rows = re.findall(r"^ +[\d.]+ +[\d.]+% +(.*)$", outcome.err, re.MULTILINE)
+    names = [row.split()[-1] for row in rows]
     phases = [phase for phase in PHASES if more or phase != "train"]
     given = TRAINING_PHASES if more else PHASES
     listed = [own for phase in phases for own in given[phase].split(",") if own]

@@ -27,6 +27,8 @@ NEWEST = 27
 RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"}
 WITHOUT_CASES = RANDOM | {"RandomUniformLike", "GlobalLpPool", "SimplifiedLayerNormalization"}
 WITHOUT_CASES |= {"MaxRoiPool", "RoiAlign"}  # the runtime has older versions only
+# Functions without a kernel, which a session of one node cannot inline; test_linear_attention.py.
+WITHOUT_CASES |= {"LinearAttention", "CausalConvWithState"}
 
 
 @cache
