@@ -32,7 +32,7 @@ _COMMAND = re.compile(r"^    \$ (.+)$", re.MULTILINE)
 _SERVES = re.compile(r"^serving at http://([\w.:]+)", re.MULTILINE)
 _START_S = 300.0  # on a machine with other work, too
 _NAMES = "import numpy as np\nimage = np.zeros((1, 3, 224, 224), np.float32)\n"
-"""What the README's Python takes from its reader."""
+"""Names that the reader of the README defines before its Python."""
 
 
 class Block(NamedTuple):
@@ -84,7 +84,7 @@ def write_model(path: Path) -> None:
 
 
 def write_files(folder: Path) -> None:
-    """Write the files of which the README speaks: models, and what `make demo` leaves."""
+    """Write the files that the README names: models, and the files of `make demo`."""
     for path in ("bench", "examples", "test", "test/runtime"):
         sys.path.insert(0, str(ROOT / path))
     from demo import write_data

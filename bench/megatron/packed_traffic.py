@@ -37,7 +37,7 @@ all-reduce, `g` an all-gather. Megatron sends 1a in inference and 2a in training
 """
 
 SIZES = {"batch": 2, "tokens": 5}
-"""Sizes of the symbolic dimensions, those of the export."""
+"""Sizes of the symbolic dimensions, as in the export."""
 TOKENS = (1, 8)
 """Tokens in inference."""
 _PRODUCTS = ("MatMul", "Gemm", "Conv")

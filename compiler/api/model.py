@@ -144,7 +144,7 @@ class Model:
     """A model to split over devices; :func:`load` returns it.
 
     The file is read once for inference and once for training; searches share the modules. Calls of
-    several threads are safe: those of one model take turns. A copy is the model itself. A pickled
+    several threads are safe: calls of one model take turns. A copy is the model itself. A pickled
     model is its file and the arguments of :func:`load`: unpickling reads the file again.
     """
 

@@ -255,7 +255,7 @@ def _concat(call: Call) -> Shape | None:
 
 
 def _same(call: Call) -> Shape | None:
-    """Return the shape of the operand: ONNX infers that of a function in some opsets only."""
+    """Return the shape of the operand; ONNX infers the shape of a function in some opsets only."""
     return call.shape(0)
 
 

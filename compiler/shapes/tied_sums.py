@@ -1,4 +1,4 @@
-"""Sums of dimensions that an input has under names of their own, tied to those of other inputs.
+"""Sums of dimensions that an input has under other names than the inputs that have the terms.
 
 Exporters name the length of a mask `past_seq_len + seq_len` next to caches of `past_sequence_len`
 and tokens of `sequence_len`. Shapes tell which sizes belong together: no other sum fits.
@@ -39,14 +39,14 @@ def tie_sums(
     with any size, or with several sums.
     """
     for name in free_sums(module, ranges):
-        others = [own for own in _names(module) if terms(own) == [own]][: len(_TRIALS)]
-        sizes = dict(zip(others, _TRIALS, strict=False))
+        plain = [dim for dim in _names(module) if terms(dim) == [dim]][: len(_TRIALS)]
+        sizes = dict(zip(plain, _TRIALS, strict=False))
         if fits({**sizes, name: _CONTROL}):
             continue
         count = len(terms(name))
-        for sums in (combinations(others, count), _with_known(module, others, count)):
+        for sums in (combinations(plain, count), _with_sizes(module, plain, count)):
             names = list(map(" + ".join, sums))[:_MOST]
-            fitting = [own for own in names if fits({**sizes, name: int(bound(own, sizes))})]
+            fitting = [text for text in names if fits({**sizes, name: int(bound(text, sizes))})]
             if len(fitting) == 1:
                 _rename(module, name, fitting[0])
             if fitting:
@@ -54,28 +54,28 @@ def tie_sums(
 
 
 def _names(module: ir.Module) -> list[str]:
-    every = (keys.DIMS.get(own, []) for _, own in arguments(function(module)))
-    return [name for name in dict.fromkeys(chain.from_iterable(every)) if name]
+    dims = (keys.DIMS.get(attributes, []) for _, attributes in arguments(function(module)))
+    return [name for name in dict.fromkeys(chain.from_iterable(dims)) if name]
 
 
-def _with_known(module: ir.Module, names: Sequence[str], count: int) -> Iterator[tuple[str, ...]]:
+def _with_sizes(module: ir.Module, names: Sequence[str], count: int) -> Iterator[tuple[str, ...]]:
     """Yield sums of ``count`` terms with a known size of an input first."""
-    known = {
+    sizes = {
         kind.get_dim_size(dim)
-        for value, own in arguments(function(module))
-        if not keys.PARAM.on(own) and isinstance(kind := value.type, ir.RankedTensorType)
+        for value, attributes in arguments(function(module))
+        if not keys.PARAM.on(attributes) and isinstance(kind := value.type, ir.RankedTensorType)
         for dim in range(kind.rank)
         if not kind.is_dynamic_dim(dim)
     }
-    for some in combinations(names, count - 1):
-        yield from ((str(size), *some) for size in sorted(known) if size)
+    for dims in combinations(names, count - 1):
+        yield from ((str(size), *dims) for size in sorted(sizes) if size)
 
 
 def _rename(module: ir.Module, old: str, new: str) -> None:
     main = function(module)
-    renamed = []
-    for _, own in arguments(main):
-        names = [new if name == old else name for name in keys.DIMS.get(own, [])]
-        entries = {item.name: item.attr for item in own}
-        renamed.append(ir.DictAttr.get({**entries, **(keys.DIMS.item(names) if names else {})}))
-    main.attributes["arg_attrs"] = ir.ArrayAttr.get(renamed)
+    arg_attrs = []
+    for _, attributes in arguments(main):
+        names = [new if name == old else name for name in keys.DIMS.get(attributes, [])]
+        entries = {item.name: item.attr for item in attributes}
+        arg_attrs.append(ir.DictAttr.get({**entries, **(keys.DIMS.item(names) if names else {})}))
+    main.attributes["arg_attrs"] = ir.ArrayAttr.get(arg_attrs)

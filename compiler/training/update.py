@@ -112,7 +112,7 @@ class Update:
         return scalars.times(clip, scale)
 
     def _sum_of_squares(self) -> ir.Value:
-        """Return the sum of squares over all gradients, in float64, where those of float32 fit.
+        """Return the sum of squares over all gradients, in float64: in float32 they may overflow.
 
         ``topt.norm`` lets each term be a partial sum on the ranks that hold a part of the gradient.
         """

@@ -29,15 +29,15 @@ def state_dict(
     the module's own. Raises :class:`UserError` if a parameter is in neither file.
     """
     path = find_checkpoint(Path(checkpoint))
-    found = _initializers(Path(model)) | _trained(path)
-    own = module.state_dict(keep_vars=True)
-    names = _names_by_tensor(own)
+    weights = _initializers(Path(model)) | _trained(path)
+    module_state = module.state_dict(keep_vars=True)
+    names = _names_by_tensor(module_state)
     parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
     state = {}
-    for name, tensor in own.items():
-        stored = next((each for each in names[id(tensor)] if each in found), None)
+    for name, tensor in module_state.items():
+        stored = next((tied for tied in names[id(tensor)] if tied in weights), None)
         if stored is not None:
-            state[name] = _tensor(path, name, found[stored], tensor)
+            state[name] = _tensor(path, name, weights[stored], tensor)
         elif name in parameters:
             raise UserError(
                 f"{path}: expected a weight '{name}', as the module has, got none: the exporter "
@@ -83,8 +83,8 @@ def _tensor(path: Path, name: str, stored: object, like: torch.Tensor) -> torch.
     """Return a stored tensor in the type of the module's tensor."""
     import torch
 
-    found = torch.as_tensor(stored)
-    if found.shape != like.shape:
-        expected, got = ("x".join(map(str, each.shape)) for each in (like, found))
+    weight = torch.as_tensor(stored)
+    if weight.shape != like.shape:
+        expected, got = ("x".join(map(str, tensor.shape)) for tensor in (like, weight))
         raise UserError(f"{path}: '{name}': expected shape {expected} of the module, got: {got}")
-    return found.detach().to(like.dtype, copy=True)
+    return weight.detach().to(like.dtype, copy=True)

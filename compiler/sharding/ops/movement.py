@@ -215,7 +215,7 @@ def _pad(info: OpInfo) -> Rule | None:
 
 @packing("Pad")
 def _surround_blocks(info: OpInfo) -> Packed | None:
-    """Put blocks of padding around those of one dimension."""
+    """Put blocks of padding around the blocks of one dimension."""
     if info.version < PAD_OPERANDS_SINCE or info.attribute("mode", "constant") != "constant":
         return None
     axes, sides = _axes_of(info), info.literal_ints(1)

@@ -51,15 +51,15 @@ def find_merges(uses: Sequence[Use], groups: Groups, products: Products) -> list
 
 def _folds(use: Use, groups: Groups, products: Products) -> list[Fold]:
     """Return the dimensions of an op that merge samples with heads."""
-    own = packed(use.info)
-    found = []
-    for fold in () if own is None else own.folds:
+    packing = packed(use.info)
+    merges = []
+    for fold in () if packing is None else packing.folds:
         inner, outer = (groups.find_any([use.dim(dim)]) for dim in (fold.inner, fold.outer))
         are_heads = inner in products.columns or inner in products.rows
         are_samples = outer not in products.columns and outer not in products.rows
         if are_heads and are_samples and 1 < (use.size(fold.outer) or 0) <= _MOST_SAMPLES:
-            found.append(fold)
-    return found
+            merges.append(fold)
+    return merges
 
 
 def _is_passed_on(info: OpInfo, rule: Rule, number: int) -> bool:
@@ -70,19 +70,19 @@ def _is_passed_on(info: OpInfo, rule: Rule, number: int) -> bool:
 
 def _is_merged(info: OpInfo, rule: Rule, number: int) -> bool:
     size, tensors = rule.factors[number].size, (*info.operands, *info.results)
-    own = ((tensors[tensor], dim) for tensor, dim in places_of(rule, number))
-    return any(tensor is not None and tensor.shape[dim] != size for tensor, dim in own)
+    dims = ((tensors[tensor], dim) for tensor, dim in places_of(rule, number))
+    return any(tensor is not None and tensor.shape[dim] != size for tensor, dim in dims)
 
 
 def _sections(use: Use, merged: Groups, samples: dict[Dim, int]) -> Sections:
-    found = []
+    sections = []
     for tensor, dims in enumerate((*use.rule.operands, *use.rule.results)):
         for dim in range(len(dims)):
             at, size = use.dim((tensor, dim)), use.size((tensor, dim)) or 0
             count = 0 if at is None else samples.get(merged.find(at), 0)
             if count and size > count and size % count == 0:
-                found.append((tensor, dim, (1,) * count))
-    return tuple(found)
+                sections.append((tensor, dim, (1,) * count))
+    return tuple(sections)
 
 
 @cache
@@ -91,23 +91,23 @@ def rule_in_merges(info: OpInfo, rule: Rule, merges: Sections) -> Rule:
 
     The factor of such a dimension becomes the one over its samples.
     """
-    given = {(tensor, dim): len(blocks) for tensor, dim, blocks in merges}
+    samples_of = {(tensor, dim): len(blocks) for tensor, dim, blocks in merges}
     for number, factor in enumerate(rule.factors):
         places = places_of(rule, number)
-        samples = {given.get(place, 0) for place in places}
+        samples = {samples_of.get(place, 0) for place in places}
         is_merged = len(samples) == 1 and 0 not in samples and not factor.blocks
         if is_merged and _is_passed_on(info, rule, number):
             assert isinstance(factor.size, int), "a symbolic dimension merges samples with heads"
             heads = Factor(factor.size // samples.pop(), reduction=factor.reduction, crossing=True)
             rule = _with_heads(rule, number, heads, places)
-    own = packed(info)
-    for fold in () if own is None else own.folds:
+    packing = packed(info)
+    for fold in () if packing is None else packing.folds:
         (tensor, dim), (inner, at) = fold.whole, fold.inner
         sides = (*rule.operands, *rule.results)
         samples_factor = sides[tensor][dim]
         if samples_factor is None or sides[inner][at] is not None:
             continue
-        if given.get(fold.whole) == rule.factors[samples_factor].size:
+        if samples_of.get(fold.whole) == rule.factors[samples_factor].size:
             heads = Factor(fold.size, crossing=True)
             rule = _with_heads(rule, samples_factor, heads, [fold.whole], fold.inner)
     return rule
