@@ -7,6 +7,7 @@ Results then differ by more than the rounding of floats, see docs/checking.md.
 from __future__ import annotations
 
 import mmap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,8 @@ _FLOAT_PRODUCTS = ("session.qdq_matmulnbits_accuracy_level", "1")
 # weights unsigned, for which MLAS has kernels that do not. It has no effect on other processors.
 _WIDE_SUMS = ("session.x64quantprecision", "1")
 _NO_INTEGERS = ("session.disable_quant_qdq", "1")
-_ALL_STEPS = ("optimization.disable_specified_optimizers", "DoubleQDQPairsRemover")
+_STEP_REMOVER = "DoubleQDQPairsRemover"
+_DISABLED = "optimization.disable_specified_optimizers"
 
 _chosen = [MODEL]
 
@@ -40,14 +42,25 @@ def rounding_in_use() -> str:
 
 
 def limit_rounding(
-    options: SessionOptions, graph: Path | str | bytes, rounding: str | None = None
+    options: SessionOptions,
+    graph: Path | str | bytes,
+    rounding: str | None = None,
+    *,
+    disabled: Sequence[str] = (),
 ) -> None:
-    """Set the ``options`` of a session of ``graph`` to at most this rounding, or that in use."""
-    rounding, settings = rounding or rounding_in_use(), []
+    """Set the ``options`` of a session of ``graph`` to at most this rounding, or that in use.
+
+    ``disabled`` are optimizers of ONNX Runtime that the session does not need for other reasons:
+    the option that disables optimizers can be set only once.
+    """
+    rounding, settings, disabled = rounding or rounding_in_use(), [], [*disabled]
     if rounding == EXACT:
-        settings = [_FLOAT_PRODUCTS, _WIDE_SUMS, _NO_INTEGERS, _ALL_STEPS]
+        settings = [_FLOAT_PRODUCTS, _WIDE_SUMS, _NO_INTEGERS]
+        disabled.append(_STEP_REMOVER)
     elif rounding != FAST:
         settings = [_FLOAT_PRODUCTS, *([_WIDE_SUMS] if _has_zero_points(graph) else [])]
+    if disabled:
+        settings.append((_DISABLED, ";".join(disabled)))
     for name, value in settings:
         options.add_session_config_entry(name, value)
 

@@ -486,7 +486,7 @@ def _optimise(
     _add_collectives(own)
     _add_custom_ops(own)
     _look_for_data(own, graph.parent)
-    limit_rounding(own, given)
+    limit_rounding(own, given, disabled=provider.slow_fusions)
     made = optimise_in_order(given, own)
     _disable_optimisation(options)
     run_in_file_order(options)
@@ -527,7 +527,7 @@ def _open(
         register()
         _add_custom_ops(options)
         given = load()
-        limit_rounding(options, given, rounding)
+        limit_rounding(options, given, rounding, disabled=provider.slow_fusions)
         # No fallback: it would open a second session on the CPU, and print to stdout.
         make = lambda: InferenceSession(given, options, kinds, enable_fallback=0)  # noqa: E731
         session = provider.open_session(make)

@@ -99,6 +99,14 @@ def test_weights_are_made_unsigned_where_all_have_zero_points(
     assert made.entries == {}
 
 
+@pytest.mark.parametrize("rounding", [EXACT, MODEL, FAST])
+def test_optimizers_that_are_slow_stay_disabled(rounding: str) -> None:
+    made = Recorded()
+    limit_rounding(made, b"", rounding, disabled=("A", "B"))  # type: ignore[arg-type]
+    more = ";DoubleQDQPairsRemover" if rounding == EXACT else ""
+    assert made.entries["optimization.disable_specified_optimizers"] == f"A;B{more}"
+
+
 def test_the_rounding_of_a_job_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounding, "_chosen", [MODEL])
     rounding.use_rounding(FAST)
