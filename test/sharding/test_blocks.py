@@ -208,9 +208,13 @@ def test_slice_takes_several_blocks_in_units() -> None:
 
 @pytest.mark.parametrize("mesh", [(4,), (2, 2)])
 @pytest.mark.parametrize("index", [-2, 9])
-def test_a_single_head_is_picked_from_any_rank(index: int, mesh: tuple[int, ...]) -> None:
-    case = Case("GatherND", [normal(10, 3, 4), np.array([[index]])], literals=frozenset((1,)))
-    found = in_units(case, ((0, 0, _ONE_KEY),), ((3, _ONE_KEY),), mesh)
+@pytest.mark.parametrize(("name", "factor"), [("GatherND", 3), ("Gather", 4)])
+def test_a_single_head_is_picked_from_any_rank(
+    name: str, factor: int, index: int, mesh: tuple[int, ...]
+) -> None:
+    picked = np.array([index] if name == "Gather" else [[index]])
+    case = Case(name, [normal(10, 3, 4), picked], literals=frozenset((1,)))
+    found = in_units(case, ((0, 0, _ONE_KEY),), ((factor, _ONE_KEY),), mesh)
     every = [",".join([text] * len(mesh)) for text in ("S(0 of 8+1+1 in 8+1+1)", "R")]
     assert "{0} {1} -> {1}".format(*every) in found
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tensoropt.compiler.layout.rule import InnerStep, Rule
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
-from tensoropt.compiler.sharding.rule.blocks import Packed, Span, local_start, packing
+from tensoropt.compiler.sharding.rule.blocks import Packed, Span, local_start, packed, packing
 from tensoropt.compiler.sharding.rule.factors import (
     SUMMABLE,
     FactorMap,
@@ -60,12 +60,17 @@ def _gather_rule(info: OpInfo, factors: Sequence[FactorMap]) -> Rule:
 
 @packing("Gather")
 def _pick_block(info: OpInfo) -> Packed | None:
-    """Pick one index, which is a block of the dimension."""
+    """Pick one index, which is a block of the dimension.
+
+    A list of one index keeps the dimension, as a slice does.
+    """
     axis, picked = axis_of(info, 0, len(info.shape(0))), info.literal_ints(1)
     size = info.shape(0)[axis]
     if picked is None or len(picked) != 1 or size is None:
         return None
     start = picked[0] % size
+    if len(info.shape(1)) == 1:
+        return Packed((Span((0, axis), (len(info.operands), axis), start),), _pick_locally)
     return Packed(cuts=(((0, axis), start), ((0, axis), start + 1)))
 
 
@@ -266,10 +271,12 @@ def _pick_locally(local: LocalOp) -> list[ir.Value]:
     """Return the index that a rank picks from its part."""
     import numpy as np
 
-    own = _pick_unit(local.info)
-    if own is None or not local.strategy.operands[0].axes_splitting(0):
+    blocks = packed(local.info)
+    assert blocks is not None
+    (span,) = blocks.spans
+    if not local.strategy.operands[0].axes_splitting(span.whole[1]):
         return local.clone()
-    start = np.array([[local_start(local, own.spans[0])]], _dtype(local, 1))
+    start = np.full(len(local.info.shape(1)) * (1,), local_start(local, span), _dtype(local, 1))
     return local.clone({1: local.constant(start)})
 
 

@@ -246,7 +246,10 @@ def _with_fold(info: OpInfo, rule: Rule, fold: Fold, given: dict[Place, Blocks])
 
 
 def _with_spans(info: OpInfo, rule: Rule, own: Packed, given: dict[Place, Blocks]) -> Rule:
-    """Return ``rule`` with a factor along all spans, if the blocks of both ends agree."""
+    """Return ``rule`` with a factor along all spans, if the blocks of both ends agree.
+
+    Other factors along their dimensions are no longer split.
+    """
     sizes = {
         place: _block_sizes(shape_of(info, place[0])[place[1]], given.get(place, ()))
         for span in own.spans
@@ -257,18 +260,16 @@ def _with_spans(info: OpInfo, rule: Rule, own: Packed, given: dict[Place, Blocks
     if not all(_agree(sizes[s.whole], sizes[s.part], s.start) for s in own.spans):
         return rule
     common = math.gcd(*itertools.chain(*sizes.values()))
-    number, sides = len(rule.factors), [list(map(list, s)) for s in (rule.operands, rule.results)]
-    tensors = [*sides[0], *sides[1]]
+    number, factors = len(rule.factors), list(rule.factors)
+    tensors = [*map(list, (*rule.operands, *rule.results))]
     for tensor, dim in sizes:
-        held = tensors[tensor][dim]
-        assert held is None or not rule.factors[held].can_split, (
-            "a dimension runs along two factors"
-        )
+        if (displaced := tensors[tensor][dim]) is not None:
+            factors[displaced] = replace(factors[displaced], can_split=False)
         tensors[tensor][dim] = number
     sections = tuple((*place, given[place]) for place in sorted(sizes) if given.get(place))
     return replace(
         rule,
-        factors=(*rule.factors, Factor(common, can_split=common > 1)),
+        factors=(*factors, Factor(common, can_split=common > 1)),
         operands=tuple(map(tuple, tensors[: len(rule.operands)])),
         results=tuple(map(tuple, tensors[len(rule.operands) :])),
         localize=own.localize or rule.localize,
