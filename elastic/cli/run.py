@@ -150,10 +150,6 @@ def _check(
 
     ``dims`` are sizes that the plans must have.
     """
-    from tensoropt.runtime.plan.plan import Plan
-
-    for each in family.plans:
-        Plan.load_description(each.path).settle(dims)
     plan = family.for_devices(settings.devices)
     if settings.plan is not None:
         plan = family.plan(settings.plan)
@@ -162,10 +158,18 @@ def _check(
                 f"--plan {plan.name}: expected one for {settings.devices} devices, "
                 f"got: one for {plan.devices}"
             )
+    _check_dims(dims, family)
     _check_data(settings, plan)
     count = len(engine.devices())
     if plan.devices > count:
         raise UserError(f"--devices {plan.devices}: expected at most {count}, the number available")
+
+
+def _check_dims(dims: Mapping[str, Sizes], family: Family) -> None:
+    from tensoropt.runtime.plan.plan import Plan
+
+    for name in [plan.name for plan in family.plans] if dims else []:
+        Plan.load_description(family.plan(name).path).settle(dims)
 
 
 def _check_data(settings: JobSettings, plan: FamilyPlan) -> None:
