@@ -36,8 +36,12 @@ def main() -> None:
         }
     arrays["own"] += comm.rank + 1
     arrays["later"][HALF:] += comm.rank + 1  # what is looked at first is the same
-    untold = arrays["untold"].ctypes.data
-    made = {b for b in host_blocks() - before if not b.address <= untold < b.address + b.size}
+    told = [arrays[name].ctypes.data for name in ("same", "own", "later")]
+    made = {
+        block
+        for block in host_blocks() - before
+        if any(block.address <= address < block.address + block.size for address in told)
+    }
     share_blocks(comm, made)
     sums = {name: float(array.sum()) for name, array in arrays.items()}  # all pages are there
     comm.Barrier()

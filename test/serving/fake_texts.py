@@ -122,5 +122,9 @@ class _Template:
     def text_of(self, messages: Sequence[Mapping[str, Any]], *_: object) -> str:
         return "".join(str(message["content"]) for message in messages) or "a"
 
+    def has(self, name: str) -> bool:
+        """Return False: it names no further variables."""
+        return False
+
     def close(self) -> None:
         """Nothing to do."""

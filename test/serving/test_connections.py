@@ -57,11 +57,11 @@ def _status(answer):
     return int(answer.split(b" ", 2)[1]), json.loads(answer.split(b"\r\n\r\n", 1)[1])["error"]
 
 
-def test_a_stream_to_a_client_of_http_1_0_ends_with_the_connection() -> None:
+def test_a_stream_to_a_client_of_http_1_0_ends_with_the_connection(tmp_path: Path) -> None:
     """It has no chunks, and comes in parts; other answers have a length."""
     body = json.dumps({"model": "m", "prompt": "abc", "max_tokens": 3, "stream": True}).encode()
     head = b"POST /v1/completions HTTP/1.%d\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
-    with fake_server("--models", "all") as server:
+    with fake_server("--models", "all", "--folder", str(tmp_path)) as server:
         answers = []
         for minor in (0, 1):
             with socket.create_connection(("127.0.0.1", server.http), timeout=60) as client:

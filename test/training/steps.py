@@ -128,6 +128,12 @@ class Step:
         given = {a.name: held[a.name] for a in self.session.get_inputs()}
         return dict(zip(names, self.session.run(names, given), strict=True))
 
+    def whole(self, feeds: Mapping[str, Array], **hyper: float) -> dict[str, Array]:
+        """Return all that a step of one batch gives, with its mean loss; ``state`` stays."""
+        weight = self.run(feeds, loss_weight=1.0, **hyper).get("loss.weight", np.float32(1))
+        results = self.run(feeds, loss_weight=float(weight) or 1.0, **hyper)
+        return {**results, "loss": results["loss"] / weight}
+
     def step(self, *batches: Mapping[str, Array], **hyper: float) -> list[float]:
         """Run the micro-batches of one step; return the loss of each.
 

@@ -100,7 +100,7 @@ def _disagreement(graph: Graph, found: Mapping[str, Array]) -> str | None:
 def _step(graph: Graph, model: onnx.ModelProto, folder: Path) -> tuple[Array, dict[str, Array]]:
     """Return the loss and the gradient of every weight that is trained; zeros where it has none."""
     step = Step(model, spec_of(graph.loss), folder)
-    results = step.run(graph.inputs, learning_rate=1.0)
+    results = step.whole(graph.inputs, learning_rate=1.0)
     found = {}
     for name in trainable(graph):
         old = graph.weights[name].astype(np.float64)
