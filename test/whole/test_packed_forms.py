@@ -15,6 +15,7 @@ from megatron.packed_forms import FIXED, FORMS, export
 
 _UNKNOWN = {("convolved_parts", "dynamo"), ("latent", "script")}
 """Exports that compute the number of heads from symbolic sizes."""
+_RANKS = {"dynamo": 4, "script": 2}
 _MORE = {
     "one_key": Counter(all_reduce=4, all_gather=2),
     "one_key_last": Counter(all_reduce=4, all_gather=2),
@@ -33,20 +34,17 @@ gradient of a convolution of each channel is a convolution that is not split by 
 @pytest.mark.parametrize("exporter", ["dynamo", "script"])
 @pytest.mark.parametrize("name", FORMS)
 def test_forms_have_the_collectives_of_megatron(name: str, exporter: str, tmp_path: Path) -> None:
-    """On 2 and 4 devices; results are those of one device."""
-    if exporter == "dynamo":
-        pytest.importorskip("onnxscript", reason="pip install onnxscript")
+    """Results are those of one device."""
     if (name, exporter) == ("tensor_split", "script"):
         pytest.skip("the exporter cuts the projection in a Loop, which runs whole")
     symbolic = exporter == "dynamo" or name not in FIXED
     path = export(name, tmp_path, exporter, symbolic=symbolic)
-    sizes = [f"--dim={own}={size}" for own, size in SIZES.items()] if symbolic else []
+    sizes = [f"--dim={dim}={size}" for dim, size in SIZES.items()] if symbolic else []
     is_open = symbolic and (name, exporter) not in _UNKNOWN
-    pins = form_pins(onnx.load(path))
-    for ranks in (2, 4):
-        open_sizes = [sizes[0], "--dim=tokens=1..8"] if is_open else sizes
-        text = searched(path, ranks, pins, *open_sizes)
-        assert collectives(text) == {"all_reduce": 1}
-        text = searched(path, ranks, pins, *sizes, *STEP)
-        assert collectives(text) <= _MORE.get(name, Counter(all_reduce=2))
-        assert error(text, ranks) < 1e-4
+    pins, ranks = form_pins(onnx.load(path)), _RANKS[exporter]
+    open_sizes = [sizes[0], "--dim=tokens=1..8"] if is_open else sizes
+    text = searched(path, ranks, pins, *open_sizes)
+    assert collectives(text) == {"all_reduce": 1}
+    text = searched(path, ranks, pins, *sizes, *STEP)
+    assert collectives(text) <= _MORE.get(name, Counter(all_reduce=2))
+    assert error(text, ranks) < 1e-4
