@@ -18,10 +18,11 @@ __all__ = ["einsum", "parse_equation"]
 
 _ELLIPSIS = "..."
 
-# Element types that Gemm supports, and the subset that Einsum does not support.
 _FLOATS = frozenset(("float16", "bfloat16", "float32", "float64"))
+"""Element types of Gemm."""
 _GEMM_ALONE = frozenset(("bfloat16",))
-_BFLOAT16_SINCE = 13
+"""Element types that Einsum has since `_EINSUM_SINCE`. On CPUs ONNX Runtime has only the Einsum."""
+_GEMM_SINCE, _EINSUM_SINCE = 13, 28
 
 
 def parse_equation(equation: str, ranks: Sequence[int]) -> tuple[list[list[str]], list[str]]:
@@ -70,11 +71,13 @@ def _localize(local: LocalOp) -> list[ir.Value]:
     terms, result = _terms(local.info)
     tensor = local.info.results[0]
     assert tensor is not None
-    if tensor.dtype not in _FLOATS or local.info.standard_version < _BFLOAT16_SINCE:
+    version, is_alone = local.info.standard_version, tensor.dtype in _GEMM_ALONE
+    has_einsum = is_alone and version >= _EINSUM_SINCE
+    if tensor.dtype not in _FLOATS or version < _GEMM_SINCE or has_einsum:
         return local.clone()
     make = Arithmetic(local)
     product = as_matrices(make, local.operands, terms, result)
-    if product is None and tensor.dtype in _GEMM_ALONE:
+    if product is None and is_alone:
         product = as_matmul(make, local.operands, terms, result)
     return local.clone() if product is None else [product]
 
