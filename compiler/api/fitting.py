@@ -1,0 +1,306 @@
+"""Further searches if no plan fits the memory: more recomputation, micro-batches, then stages.
+
+A further search is the search of a request with more options, so the same flags repeat its answer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+from tensoropt.compiler.api.frontier import Frontier, Interrupted
+from tensoropt.compiler.api.program import Say
+from tensoropt.compiler.api.training import Training, step_of
+from tensoropt.compiler.importer.batch import batch_of
+from tensoropt.compiler.planning.request import AUTO, Request
+from tensoropt.compiler.search.problem.bounds import least_bytes, least_state_bytes
+from tensoropt.compiler.search.problem.problem import DoesNotFitError
+from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.support.options import Interface
+from tensoropt.compiler.support.units import format_bytes
+from tensoropt.compiler.training import micro_batches, spec
+
+if TYPE_CHECKING:
+    from tensoropt.compiler.api.model import Model
+    from tensoropt.compiler.program.graph import Graph
+    from tensoropt.passes.build_training_step import BuildTrainingStepPass
+
+__all__ = ["Asked", "find_fitting"]
+
+LEAST_S = 3.0
+"""Least time of a further search, if the time of a search was requested and is not less."""
+
+Options = Mapping[str, str]
+"""Options by name, with their values."""
+Forms = Mapping[str, "Model"]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request, and the training step to plan; None for inference."""
+
+    request: Request
+    training: Training | None = None
+
+    @property
+    def step(self) -> BuildTrainingStepPass | None:
+        """The pass that builds the training step."""
+        return step_of(self.training, self.request)
+
+    def having(self, options: Options) -> Asked:
+        """Return the same request with ``options`` too."""
+        request, training = self.request, self.training
+        own = {name: value for name, value in options.items() if name != "stages"}
+        if training is not None and own:
+            training = replace(training, **own)  # type: ignore[arg-type]
+        if "stages" in options:
+            request = replace(request, stages=options["stages"])
+        return Asked(request, training)
+
+    @property
+    def requested(self) -> Options:
+        """The options with an effect on memory that were requested, and so stay as they are."""
+        request, training = self.request, self.training
+        kept: dict[str, str] = {}
+        if training is not None and training.recompute not in (None, spec.AUTO):
+            kept["recompute"] = str(training.recompute)
+        if training is not None and training.micro_batches is not None:
+            kept["micro_batches"] = str(training.micro_batches)
+        if request.mesh is not None:
+            kept["mesh"] = request.mesh
+        elif not request.may_cut and request.stages != AUTO:
+            kept["stages"] = str(request.stages)
+        return kept
+
+
+def find_fitting(forms: Forms, asked: Asked, say: Say, begun_s: float) -> Frontier:
+    """Return the frontier of ``asked``, or of a further search if no point of it fits.
+
+    It is of all ``forms`` of a model, by name, for a request that began at ``begun_s``. Options
+    that were requested stay as they are. The first frontier with a point that fits is the answer.
+    If there is none, returns the nearest, or raises its error.
+    """
+    first, request = _Attempt.of(forms, asked, {}, begun_s, say), asked.request
+    is_free = request.search == "ft" and request.strategies is None
+    is_open = is_free and request.objective != "devices" and not _exceeds(request, 0)
+    if first.error is None or not is_open:
+        return first.answer()
+    return _Further(forms, asked, first, say).answer()
+
+
+@dataclass
+class _Attempt:
+    """A search with more ``options``; ``error`` says by how much its plans are too large."""
+
+    options: Options
+    frontier: Frontier | None
+    error: DoesNotFitError | None = None
+    is_raised: bool = False
+
+    @classmethod
+    def of(
+        cls, forms: Forms, asked: Asked, options: Options, begun_s: float, say: Say
+    ) -> _Attempt:
+        """Search all forms; the first has the time from ``begun_s`` on."""
+        if len(forms) > 1:  # an index to pick is of the points of all forms
+            asked = replace(asked, request=replace(asked.request, pick=None))
+        first, *others = forms
+        searches = {first: partial(forms[first].find, asked, say, begun_s)}
+        searches |= {name: partial(forms[name].find, asked, say) for name in others}
+        try:
+            frontier = Frontier.of_forms(searches)
+        except DoesNotFitError as error:
+            return cls(options, error.frontier, error, is_raised=True)
+        try:
+            frontier.pick("fastest")
+        except DoesNotFitError as error:
+            return cls(options, frontier, error)
+        return cls(options, frontier)
+
+    @property
+    def lacks_bytes(self) -> float:
+        """The memory that the leanest plan lacks, 0 if it fits."""
+        return 0 if self.error is None else self.error.lacks_bytes
+
+    def answer(self) -> Frontier:
+        """Return the frontier; raises the error if the search raised it."""
+        if self.is_raised or self.frontier is None:
+            assert self.error is not None
+            raise self.error
+        return self.frontier
+
+
+@dataclass
+class _Further:
+    """The searches after the ``first`` one, in which nothing fits."""
+
+    forms: Forms
+    asked: Asked
+    first: _Attempt
+    say: Say
+    begun_s: float = field(default_factory=time.monotonic)
+    tried: list[Options] = field(default_factory=list)
+    refusal: str = ""
+
+    def answer(self) -> Frontier:
+        """Return the first frontier with a point that fits, else the nearest."""
+        nearest = self.first
+        for options in self._ways():
+            asked = self.asked.having(options)
+            try:
+                found = self._attempt(asked, options)
+            except Interrupted:
+                raise
+            except KeyboardInterrupt:
+                if nearest.is_raised or nearest.frontier is None:
+                    raise
+                raise Interrupted(nearest.frontier) from None
+            except UserError as error:
+                self.refusal = self.refusal or f"{self._flags(options)}: {error}"
+                continue
+            if found is not None and found.frontier is not None and found.error is None:
+                found.frontier.choose(options, self._chosen(options))
+                return found.frontier
+            self.tried.append(options)
+            if found is not None and found.lacks_bytes < nearest.lacks_bytes:
+                nearest = found
+        return self._unfit(nearest)
+
+    def _attempt(self, asked: Asked, options: Options) -> _Attempt | None:
+        """Search with more options; return None if the tensors alone are too large."""
+
+        def say(text: str) -> None:
+            self.say(f"with {self._flags(options)}, {text}")
+
+        devices = asked.request.devices
+        least = min(least_bytes(graph, devices) for graph in self._graphs(asked, say))
+        if asked.request.stages == 1 and _exceeds(asked.request, least):
+            return None
+        if asked.request.search_time is not None:
+            limit_s = asked.request.search_time
+            left_s = limit_s - (time.monotonic() - self.begun_s)
+            request = replace(asked.request, search_time=max(left_s, min(limit_s, LEAST_S)))
+            asked = replace(asked, request=request)
+        return _Attempt.of(self.forms, asked, options, self.begun_s, say)
+
+    def _ways(self) -> Iterator[Options]:
+        """Yield more options, those that cost the least time first."""
+        if self._states_exceed:
+            return
+        leaner = self._recomputation
+        if leaner:
+            yield leaner
+        single = {"stages": "1"} if self._cuts_by_default else {}
+        for number in self._numbers:
+            yield {**leaner, "micro_batches": f"{number}..{number}", **single}
+        training = self.asked.training
+        if not self.asked.request.may_cut or self.asked.request.stages != 1:
+            return
+        if self._numbers:
+            most = self._numbers[-1]
+            yield {**leaner, "micro_batches": f"{most}..{most}", "stages": "auto"}
+        elif training is None or str(training.micro_batches or 1) != "1":
+            yield {**leaner, "stages": "auto"}
+
+    @property
+    def _model(self) -> Model:
+        """The only form of the model in training."""
+        return next(iter(self.forms.values()))
+
+    def _graphs(self, asked: Asked, say: Say) -> list[Graph]:
+        """Return the graphs of a request, of all forms of the model."""
+        programs = (form.program(asked.step, say) for form in self.forms.values())
+        return [graph for program in programs for graph in program.graphs.values()]
+
+    @property
+    def _states_exceed(self) -> bool:
+        """True if weights and optimizer states alone are too large for any plan."""
+        return _exceeds(self.asked.request, self._state_bytes)
+
+    @cached_property
+    def _state_bytes(self) -> int:
+        graphs, devices = self._graphs(self.asked, self.say), self.asked.request.devices
+        return min(least_state_bytes(graph, devices) for graph in graphs)
+
+    @cached_property
+    def _recomputation(self) -> Options:
+        """The leanest recomputation if it was in a search that ended before its bound."""
+        training, frontier = self.asked.training, self.first.frontier
+        if training is None or "recompute" in self.asked.requested:
+            return {}
+        if frontier is not None and not frontier.is_cut_short:
+            return {}
+        *others, last = self._model.program(self.asked.step, self.say).graphs
+        return {"recompute": last.recompute} if others else {}
+
+    @cached_property
+    def _numbers(self) -> list[int]:
+        """The numbers of micro-batches to try; none if they were requested, or are impossible."""
+        training, model = self.asked.training, self._model
+        if training is None or training.micro_batches is not None:
+            return []
+        try:
+            _, samples = batch_of(model.path, model.dims)
+        except UserError as error:
+            self.refusal = str(error)
+            return []
+        return micro_batches.numbers_of(micro_batches.AUTO, samples)[1:]
+
+    @property
+    def _cuts_by_default(self) -> bool:
+        """True if a command with several micro-batches searches stages too."""
+        request = self.asked.request
+        if not request.may_cut or request.stages != 1:
+            return False
+        own = replace(request, stages=None, accumulates=True)  # type: ignore[arg-type]
+        return own.stages == AUTO
+
+    def _flags(self, options: Options) -> str:
+        """Return options as they are written where the request comes from."""
+        interface = self.asked.request.interface
+        if interface is Interface.PYTHON:
+            return ", ".join(f"{name}='{value}'" for name, value in options.items())
+        return " ".join(f"{interface.name_of(name)} {value}" for name, value in options.items())
+
+    @property
+    def _kept(self) -> str:
+        kept = self._flags(self.asked.requested)
+        return f"; as requested: {kept}" if kept else ""
+
+    def _chosen(self, options: Options) -> str:
+        """Return the line on the options that the search chose."""
+        tried = " or ".join(map(self._flags, self.tried))
+        but = f", nor with {tried}" if tried else ""
+        limit = format_bytes(self.asked.request.limit_bytes or 0)
+        return (
+            f"note: nothing fits {limit} without more flags{but}: the search chose "
+            f"{self._flags(options)}{self._kept}"
+        )
+
+    def _unfit(self, nearest: _Attempt) -> Frontier:
+        """Return the frontier of ``nearest``, or raise its error, with what was tried."""
+        if self._states_exceed:
+            least = format_bytes(self.asked.request.rest_bytes + self._state_bytes)
+            words = f"no flags help: weights and states alone need at least {least} per device"
+        elif self.tried:
+            words = f"tried {' and '.join(map(self._flags, self.tried))}"
+            if nearest.options:
+                words += f", the nearest with {self._flags(nearest.options)}"
+        else:
+            words = "no other flags to try"
+        refusal = f"; {self.refusal}" if self.refusal else ""
+        assert nearest.error is not None
+        more = f" ({words}{self._kept}{refusal})"
+        if nearest.is_raised or nearest.frontier is None:
+            nearest.error.args = (f"{nearest.error}{more}",)
+            raise nearest.error
+        nearest.frontier.lack(more)
+        return nearest.frontier
+
+
+def _exceeds(request: Request, tensor_bytes: int) -> bool:
+    limit = request.limit_bytes
+    return limit is not None and request.rest_bytes + tensor_bytes > limit
