@@ -5,6 +5,8 @@ A further search is the search of a request with more options, so the same flags
 
 from __future__ import annotations
 
+import itertools
+import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -145,9 +147,11 @@ class _Further:
     tried: list[Options] = field(default_factory=list)
     refusal: str = ""
 
+    def __post_init__(self) -> None:
+        self.nearest = self.first
+
     def answer(self) -> Frontier:
         """Return the first frontier with a point that fits, else the nearest."""
-        nearest = self.first
         for options in self._ways():
             asked = self.asked.having(options)
             try:
@@ -155,9 +159,9 @@ class _Further:
             except Interrupted:
                 raise
             except KeyboardInterrupt:
-                if nearest.is_raised or nearest.frontier is None:
+                if self.nearest.is_raised or self.nearest.frontier is None:
                     raise
-                raise Interrupted(nearest.frontier) from None
+                raise Interrupted(self.nearest.frontier) from None
             except UserError as error:
                 self.refusal = self.refusal or f"{self._flags(options)}: {error}"
                 continue
@@ -165,9 +169,9 @@ class _Further:
                 found.frontier.choose(options, self._chosen(options))
                 return found.frontier
             self.tried.append(options)
-            if found is not None and found.lacks_bytes < nearest.lacks_bytes:
-                nearest = found
-        return self._unfit(nearest)
+            if found is not None and found.lacks_bytes < self.nearest.lacks_bytes:
+                self.nearest = found
+        return self._unfit()
 
     def _attempt(self, asked: Asked, options: Options) -> _Attempt | None:
         """Search with more options; return None if the tensors alone are too large."""
@@ -195,15 +199,27 @@ class _Further:
             yield leaner
         single = {"stages": "1"} if self._cuts_by_default else {}
         for number in self._numbers:
-            yield {**leaner, "micro_batches": f"{number}..{number}", **single}
+            if number == self._numbers[-1] or self._may_suffice(number):
+                yield {**leaner, "micro_batches": f"{number}..{number}", **single}
         training = self.asked.training
-        if not self.asked.request.may_cut or self.asked.request.stages != 1:
+        request = self.asked.request
+        if not request.may_cut or request.stages != 1 or request.devices == 1:
             return
         if self._numbers:
             most = self._numbers[-1]
             yield {**leaner, "micro_batches": f"{most}..{most}", "stages": "auto"}
         elif training is None or str(training.micro_batches or 1) != "1":
             yield {**leaner, "stages": "auto"}
+
+    def _may_suffice(self, number: int) -> bool:
+        """Return whether plans with this number of micro-batches may fit.
+
+        All memory but that of weights and states shrinks at most as the micro-batches do.
+        """
+        request, before = self.asked.request, self.nearest.options.get("micro_batches", "1..1")
+        limit, fixed = request.limit_bytes or 0, request.rest_bytes + self._state_bytes
+        need, factor = limit + self.nearest.lacks_bytes, number / int(before.split("..")[0])
+        return math.isinf(need) or fixed + (need - fixed) / factor <= limit
 
     @property
     def _model(self) -> Model:
@@ -268,29 +284,38 @@ class _Further:
     @property
     def _kept(self) -> str:
         kept = self._flags(self.asked.requested)
-        return f"; as requested: {kept}" if kept else ""
+        return f"; kept: {kept}" if kept else ""
 
     def _chosen(self, options: Options) -> str:
         """Return the line on the options that the search chose."""
-        tried = " or ".join(map(self._flags, self.tried))
-        but = f", nor with {tried}" if tried else ""
+        but = f", nor with {' or '.join(self._tried)}" if self.tried else ""
         limit = format_bytes(self.asked.request.limit_bytes or 0)
         return (
-            f"note: nothing fits {limit} without more flags{but}: the search chose "
-            f"{self._flags(options)}{self._kept}"
+            f"note: nothing fits {limit} as requested{but}: the search chose "
+            f"{self._flags(options)}, which repeats this answer{self._kept}"
         )
 
-    def _unfit(self, nearest: _Attempt) -> Frontier:
-        """Return the frontier of ``nearest``, or raise its error, with what was tried."""
+    @property
+    def _tried(self) -> Iterator[str]:
+        """The options that were tried, numbers of micro-batches together."""
+
+        for _, group in itertools.groupby(self.tried, key=tuple):
+            first, *rest = group
+            last = f" to {rest[-1]['micro_batches']}" if rest else ""
+            yield self._flags(first) + last
+
+    def _unfit(self) -> Frontier:
+        """Return the nearest frontier, or raise its error, with what was tried."""
+        nearest = self.nearest
         if self._states_exceed:
             least = format_bytes(self.asked.request.rest_bytes + self._state_bytes)
-            words = f"no flags help: weights and states alone need at least {least} per device"
+            words = f"nothing else helps: weights and states alone take at least {least} per device"
         elif self.tried:
-            words = f"tried {' and '.join(map(self._flags, self.tried))}"
+            words = f"tried {' and '.join(self._tried)}"
             if nearest.options:
                 words += f", the nearest with {self._flags(nearest.options)}"
         else:
-            words = "no other flags to try"
+            words = "there is nothing else to try"
         refusal = f"; {self.refusal}" if self.refusal else ""
         assert nearest.error is not None
         more = f" ({words}{self._kept}{refusal})"
