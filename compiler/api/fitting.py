@@ -18,6 +18,7 @@ from tensoropt.compiler.api.program import Say
 from tensoropt.compiler.api.training import Training, step_of
 from tensoropt.compiler.importer.batch import batch_of
 from tensoropt.compiler.planning.request import AUTO, Request
+from tensoropt.compiler.program.samples import check_samples
 from tensoropt.compiler.search.problem.bounds import least_bytes, least_state_bytes
 from tensoropt.compiler.search.problem.problem import DoesNotFitError
 from tensoropt.compiler.support.errors import UserError
@@ -255,11 +256,13 @@ class _Further:
     @cached_property
     def _numbers(self) -> list[int]:
         """The numbers of micro-batches to try; none if they were requested, or are impossible."""
-        training, model = self.asked.training, self._model
-        if training is None or training.micro_batches is not None:
+        training, step, model = self.asked.training, self.asked.step, self._model
+        if training is None or step is None or training.micro_batches is not None:
             return []
+        graph = self._graphs(self.asked, self.say)[0]
         try:
             _, samples = batch_of(model.path, model.dims)
+            check_samples(graph, is_mean=step.spec.loss.kind != "output")
         except UserError as error:
             self.refusal = str(error)
             return []
@@ -309,7 +312,8 @@ class _Further:
         nearest = self.nearest
         if self._states_exceed:
             least = format_bytes(self.asked.request.rest_bytes + self._state_bytes)
-            words = f"nothing else helps: weights and states alone take at least {least} per device"
+            what = "weights" if self.asked.training is None else "weights and states"
+            words = f"nothing else helps: {what} alone take at least {least} per device"
         elif self.tried:
             words = f"tried {' and '.join(self._tried)}"
             if nearest.options:

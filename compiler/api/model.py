@@ -480,9 +480,12 @@ class Model:
             model = self if number == 1 else self.with_sizes({name: samples // number})
             programs.append(model.program(own, _prefixed(say, f"micro-batches {number}")))
         first = programs[0]
-        if samples > numbers[0]:
+        if samples > 1:
+            whole = replace(step, micro_batches=1, searched_batches=None)
+            # Samples meet only in a batch of several.
+            several = first if samples > numbers[0] else self.program(whole, say)
             is_mean = step.spec.loss.kind != "output"
-            check_samples(next(iter(first.graphs.values())), is_mean=is_mean)
+            check_samples(next(iter(several.graphs.values())), is_mean=is_mean)
         module = unite_steps([program.module for program in programs])
         notes = [*first.notes, *batch_notes(first.module)]
         return first.compilation, module, notes
