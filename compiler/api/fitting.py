@@ -1,4 +1,4 @@
-"""Further searches if no plan fits the memory: more recomputation, micro-batches, then stages.
+"""Further searches if no point fits the memory: more recomputation, micro-batches, then stages.
 
 A further search is the search of a request with more options, so the same flags repeat its answer.
 """
@@ -37,7 +37,7 @@ LEAST_S = 3.0
 """Least time of a further search, if the time of a search was requested and is not less."""
 
 Options = Mapping[str, str]
-"""Options by name, with their values."""
+"""Values of options, by name."""
 Forms = Mapping[str, "Model"]
 
 
@@ -56,39 +56,44 @@ class Asked:
     def having(self, options: Options) -> Asked:
         """Return the same request with ``options`` too."""
         request, training = self.request, self.training
-        own = {name: value for name, value in options.items() if name != "stages"}
-        if training is not None and own:
-            training = replace(training, **own)  # type: ignore[arg-type]
+        of_step = {name: value for name, value in options.items() if name != "stages"}
+        if training is not None and of_step:
+            training = replace(training, **of_step)  # type: ignore[arg-type]
         if "stages" in options:
             request = replace(request, stages=options["stages"])
         return Asked(request, training)
 
     @property
-    def requested(self) -> Options:
-        """The options with an effect on memory that were requested, and so stay as they are."""
+    def fixed(self) -> Options:
+        """The requested options that exclude further searches."""
         request, training = self.request, self.training
-        kept: dict[str, str] = {}
+        options: dict[str, str] = {}
         if training is not None and training.recompute not in (None, spec.AUTO):
-            kept["recompute"] = str(training.recompute)
+            options["recompute"] = str(training.recompute)
         if training is not None and training.micro_batches is not None:
-            kept["micro_batches"] = str(training.micro_batches)
+            options["micro_batches"] = str(training.micro_batches)
         if request.mesh is not None:
-            kept["mesh"] = request.mesh
+            options["mesh"] = request.mesh
         elif not request.may_cut and request.stages != AUTO:
-            kept["stages"] = str(request.stages)
-        return kept
+            options["stages"] = str(request.stages)
+        return options
+
+    def exceeds(self, tensor_bytes: int) -> bool:
+        """Return whether a process with these tensors exceeds the limit of the request."""
+        limit = self.request.limit_bytes
+        return limit is not None and self.request.rest_bytes + tensor_bytes > limit
 
 
 def find_fitting(forms: Forms, asked: Asked, say: Say, begun_s: float) -> Frontier:
     """Return the frontier of ``asked``, or of a further search if no point of it fits.
 
-    It is of all ``forms`` of a model, by name, for a request that began at ``begun_s``. Options
-    that were requested stay as they are. The first frontier with a point that fits is the answer.
-    If there is none, returns the nearest, or raises its error.
+    It is of all ``forms`` of a model, by name, for a request that began at ``begun_s``. The answer
+    is the first frontier with a point that fits. If there is none, returns the nearest, or raises
+    its error. Requested options do not change.
     """
-    first, request = _Attempt.of(forms, asked, {}, begun_s, say), asked.request
+    first, request = _Attempt.run(forms, asked, {}, begun_s, say), asked.request
     is_free = request.search == "ft" and request.strategies is None
-    is_open = is_free and request.objective != "devices" and not _exceeds(request, 0)
+    is_open = is_free and request.objective != "devices" and not asked.exceeds(0)
     if first.error is None or not is_open:
         return first.answer()
     return _Further(forms, asked, first, say).answer()
@@ -104,7 +109,7 @@ class _Attempt:
     is_raised: bool = False
 
     @classmethod
-    def of(
+    def run(
         cls, forms: Forms, asked: Asked, options: Options, begun_s: float, say: Say
     ) -> _Attempt:
         """Search all forms; the first has the time from ``begun_s`` on."""
@@ -128,6 +133,11 @@ class _Attempt:
         """The memory that the leanest plan lacks, 0 if it fits."""
         return 0 if self.error is None else self.error.lacks_bytes
 
+    @property
+    def micro_batches(self) -> int:
+        """The number of micro-batches that the search has chosen."""
+        return int(self.options.get("micro_batches", "1..1").split("..")[0])
+
     def answer(self) -> Frontier:
         """Return the frontier; raises the error if the search raised it."""
         if self.is_raised or self.frontier is None:
@@ -138,14 +148,18 @@ class _Attempt:
 
 @dataclass
 class _Further:
-    """The searches after the ``first`` one, in which nothing fits."""
+    """The searches after the ``first`` one, in which nothing fits.
+
+    ``failures`` are the options with which nothing fits either, ``refusal`` the reason why options
+    are impossible.
+    """
 
     forms: Forms
     asked: Asked
     first: _Attempt
     say: Say
     begun_s: float = field(default_factory=time.monotonic)
-    tried: list[Options] = field(default_factory=list)
+    failures: list[Options] = field(default_factory=list)
     refusal: str = ""
 
     def __post_init__(self) -> None:
@@ -154,9 +168,8 @@ class _Further:
     def answer(self) -> Frontier:
         """Return the first frontier with a point that fits, else the nearest."""
         for options in self._ways():
-            asked = self.asked.having(options)
             try:
-                found = self._attempt(asked, options)
+                attempt = self._attempt(options)
             except Interrupted:
                 raise
             except KeyboardInterrupt:
@@ -166,34 +179,38 @@ class _Further:
             except UserError as error:
                 self.refusal = self.refusal or f"{self._flags(options)}: {error}"
                 continue
-            if found is not None and found.frontier is not None and found.error is None:
-                found.frontier.choose(options, self._chosen(options))
-                return found.frontier
-            self.tried.append(options)
-            if found is not None and found.lacks_bytes < self.nearest.lacks_bytes:
-                self.nearest = found
+            if attempt is not None and attempt.error is None:
+                frontier = attempt.answer()
+                frontier.choose(options, self._choice(options))
+                return frontier
+            self.failures.append(options)
+            if attempt is not None and attempt.lacks_bytes < self.nearest.lacks_bytes:
+                self.nearest = attempt
         return self._unfit()
 
-    def _attempt(self, asked: Asked, options: Options) -> _Attempt | None:
+    def _attempt(self, options: Options) -> _Attempt | None:
         """Search with more options; return None if the tensors alone are too large."""
 
         def say(text: str) -> None:
             self.say(f"with {self._flags(options)}, {text}")
 
-        devices = asked.request.devices
-        least = min(least_bytes(graph, devices) for graph in self._graphs(asked, say))
-        if asked.request.stages == 1 and _exceeds(asked.request, least):
-            return None
-        if asked.request.search_time is not None:
-            limit_s = asked.request.search_time
-            left_s = limit_s - (time.monotonic() - self.begun_s)
-            request = replace(asked.request, search_time=max(left_s, min(limit_s, LEAST_S)))
-            asked = replace(asked, request=request)
-        return _Attempt.of(self.forms, asked, options, self.begun_s, say)
+        asked = self.asked.having(options)
+        request = asked.request
+        graphs = self._graphs(asked, say)
+        if request.stages == 1:
+            least = min(least_bytes(graph, request.devices) for graph in graphs)
+            if asked.exceeds(least):
+                return None
+        if request.search_time is not None:
+            left_s = request.search_time - (time.monotonic() - self.begun_s)
+            limit_s = max(left_s, min(request.search_time, LEAST_S))
+            asked = replace(asked, request=replace(request, search_time=limit_s))
+        return _Attempt.run(self.forms, asked, options, self.begun_s, say)
 
     def _ways(self) -> Iterator[Options]:
         """Yield more options, those that cost the least time first."""
-        if self._states_exceed:
+        request, training = self.asked.request, self.asked.training
+        if self.asked.exceeds(self._state_bytes):
             return
         leaner = self._recomputation
         if leaner:
@@ -202,8 +219,6 @@ class _Further:
         for number in self._numbers:
             if number == self._numbers[-1] or self._may_suffice(number):
                 yield {**leaner, "micro_batches": f"{number}..{number}", **single}
-        training = self.asked.training
-        request = self.asked.request
         if not request.may_cut or request.stages != 1 or request.devices == 1:
             return
         if self._numbers:
@@ -215,11 +230,11 @@ class _Further:
     def _may_suffice(self, number: int) -> bool:
         """Return whether plans with this number of micro-batches may fit.
 
-        All memory but that of weights and states shrinks at most as the micro-batches do.
+        All memory except weights and states shrinks at most in proportion to the micro-batches.
         """
-        request, before = self.asked.request, self.nearest.options.get("micro_batches", "1..1")
-        limit, fixed = request.limit_bytes or 0, request.rest_bytes + self._state_bytes
-        need, factor = limit + self.nearest.lacks_bytes, number / int(before.split("..")[0])
+        limit = self.asked.request.limit_bytes or 0
+        need, factor = limit + self.nearest.lacks_bytes, number / self.nearest.micro_batches
+        fixed = self.asked.request.rest_bytes + self._state_bytes
         return math.isinf(need) or fixed + (need - fixed) / factor <= limit
 
     @property
@@ -232,21 +247,17 @@ class _Further:
         programs = (form.program(asked.step, say) for form in self.forms.values())
         return [graph for program in programs for graph in program.graphs.values()]
 
-    @property
-    def _states_exceed(self) -> bool:
-        """True if weights and optimizer states alone are too large for any plan."""
-        return _exceeds(self.asked.request, self._state_bytes)
-
     @cached_property
     def _state_bytes(self) -> int:
+        """The least weights and optimizer states of a device."""
         graphs, devices = self._graphs(self.asked, self.say), self.asked.request.devices
         return min(least_state_bytes(graph, devices) for graph in graphs)
 
     @cached_property
     def _recomputation(self) -> Options:
-        """The leanest recomputation if it was in a search that ended before its bound."""
+        """The leanest recomputation, if the first search was cut short and may have missed it."""
         training, frontier = self.asked.training, self.first.frontier
-        if training is None or "recompute" in self.asked.requested:
+        if training is None or "recompute" in self.asked.fixed:
             return {}
         if frontier is not None and not frontier.is_cut_short:
             return {}
@@ -255,7 +266,7 @@ class _Further:
 
     @cached_property
     def _numbers(self) -> list[int]:
-        """The numbers of micro-batches to try; none if they were requested, or are impossible."""
+        """The numbers of micro-batches to try; none if one was requested, or is impossible."""
         training, step, model = self.asked.training, self.asked.step, self._model
         if training is None or step is None or training.micro_batches is not None:
             return []
@@ -274,62 +285,54 @@ class _Further:
         request = self.asked.request
         if not request.may_cut or request.stages != 1:
             return False
-        own = replace(request, stages=None, accumulates=True)  # type: ignore[arg-type]
-        return own.stages == AUTO
+        several = replace(request, stages=None, accumulates=True)  # type: ignore[arg-type]
+        return several.stages == AUTO
 
     def _flags(self, options: Options) -> str:
-        """Return options as they are written where the request comes from."""
+        """Return options in the notation of the command, or of Python."""
         interface = self.asked.request.interface
         if interface is Interface.PYTHON:
             return ", ".join(f"{name}='{value}'" for name, value in options.items())
         return " ".join(f"{interface.name_of(name)} {value}" for name, value in options.items())
 
     @property
-    def _kept(self) -> str:
-        kept = self._flags(self.asked.requested)
-        return f"; kept: {kept}" if kept else ""
+    def _fixed(self) -> str:
+        flags = self._flags(self.asked.fixed)
+        return f"; kept: {flags}" if flags else ""
 
-    def _chosen(self, options: Options) -> str:
+    def _choice(self, options: Options) -> str:
         """Return the line on the options that the search chose."""
-        but = f", nor with {' or '.join(self._tried)}" if self.tried else ""
+        but = f", nor with {' or '.join(self._failures)}" if self.failures else ""
         limit = format_bytes(self.asked.request.limit_bytes or 0)
         return (
             f"note: nothing fits {limit} as requested{but}: the search chose "
-            f"{self._flags(options)}, which repeats this answer{self._kept}"
+            f"{self._flags(options)}, which repeats this answer{self._fixed}"
         )
 
     @property
-    def _tried(self) -> Iterator[str]:
-        """The options that were tried, numbers of micro-batches together."""
-
-        for _, group in itertools.groupby(self.tried, key=tuple):
-            first, *rest = group
-            last = f" to {rest[-1]['micro_batches']}" if rest else ""
+    def _failures(self) -> Iterator[str]:
+        """The options of all failures, numbers of micro-batches together."""
+        for _, group in itertools.groupby(self.failures, key=tuple):
+            first, *others = group
+            last = f" to {others[-1]['micro_batches']}" if others else ""
             yield self._flags(first) + last
 
     def _unfit(self) -> Frontier:
-        """Return the nearest frontier, or raise its error, with what was tried."""
-        nearest = self.nearest
-        if self._states_exceed:
+        """Return the nearest frontier, or raise its error, with the words on the searches."""
+        nearest, words = self.nearest, "there is nothing else to try"
+        if self.asked.exceeds(self._state_bytes):
             least = format_bytes(self.asked.request.rest_bytes + self._state_bytes)
             what = "weights" if self.asked.training is None else "weights and states"
             words = f"nothing else helps: {what} alone take at least {least} per device"
-        elif self.tried:
-            words = f"tried {' and '.join(self._tried)}"
+        elif self.failures:
+            words = f"tried {' and '.join(self._failures)}"
             if nearest.options:
                 words += f", the nearest with {self._flags(nearest.options)}"
-        else:
-            words = "there is nothing else to try"
         refusal = f"; {self.refusal}" if self.refusal else ""
-        assert nearest.error is not None
-        more = f" ({words}{self._kept}{refusal})"
+        words = f" ({words}{self._fixed}{refusal})"
         if nearest.is_raised or nearest.frontier is None:
-            nearest.error.args = (f"{nearest.error}{more}",)
+            assert nearest.error is not None
+            nearest.error.args = (f"{nearest.error}{words}",)
             raise nearest.error
-        nearest.frontier.lack(more)
+        nearest.frontier.lack(words)
         return nearest.frontier
-
-
-def _exceeds(request: Request, tensor_bytes: int) -> bool:
-    limit = request.limit_bytes
-    return limit is not None and request.rest_bytes + tensor_bytes > limit

@@ -157,7 +157,9 @@ def _may_cut(given: Mapping[str, Any]) -> bool:
     """Return whether all combinations with stages are allowed, and none are given."""
     values = {f"{name}={value}" for name, value in given.items()}
     try:
-        check_combinations(COMBINATIONS, dict.fromkeys([*given, *values, "stages", "stages=auto"], ""))
+        check_combinations(
+            COMBINATIONS, dict.fromkeys([*given, *values, "stages", "stages=auto"], "")
+        )
     except UserError:
         return False
     return "stages" not in given and "schedule" not in given

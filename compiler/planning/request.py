@@ -151,10 +151,10 @@ class Request:
     """The options of a search, checked. Raises :class:`UserError`, which names the option.
 
     ``devices`` is the size of ``mesh``, if there is one, times the stages. ``accumulates`` if the
-    program is a training step of several micro-batches. ``may_cut`` if the search may cut it into
-    stages by itself where nothing fits: no option speaks of stages or against them. ``model`` is the file with the names of
-    tensors that pins may use, and ``annotations`` a model with multi-device annotations, which are
-    more pins. ``interface`` is the origin of the options.
+    program is a training step of several micro-batches. ``may_cut`` if nothing was requested about
+    stages or against them, so that the search may cut the program if nothing fits. ``model`` is the
+    file with the names of tensors that pins may use, and ``annotations`` a model with multi-device
+    annotations, which are more pins. ``interface`` is the origin of the options.
     """
 
     devices: int = Option(

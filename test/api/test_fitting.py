@@ -231,7 +231,7 @@ def test_samples_that_meet_are_not_split(tmp_path: Path, device) -> None:
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
     read, step = to.load(path, {"batch": BATCH}), to.Training("mse:y,t")
     frontier = read.frontier(2, device(10_000), train=step)
-    with pytest.raises(to.DoesNotFitError, match="nothing else to try; .*node 'c'.*samples meet"):
+    with pytest.raises(to.DoesNotFitError, match=r"nothing else to try; .*node 'c'.*samples meet"):
         _ = frontier.fastest
     every = to.Training("mse:y,t", micro_batches=f"{BATCH}..{BATCH}")
     with pytest.raises(to.UserError, match="lets samples meet"):
@@ -243,9 +243,9 @@ def test_stages_come_last(model, run, device, monkeypatch) -> None:
     tried = []
     attempt = fitting._Further._attempt
 
-    def watched(self: Any, asked: fitting.Asked, options: Any) -> Any:
+    def watched(self: Any, options: Any) -> Any:
         tried.append(dict(options))
-        return attempt(self, asked, options)
+        return attempt(self, options)
 
     monkeypatch.setattr(fitting._Further, "_attempt", watched)
     monkeypatch.setattr(fitting._Further, "_may_suffice", lambda *given: True)
