@@ -11,10 +11,11 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from tensoropt.compiler.api.frontier import Frontier, Interrupted
-from tensoropt.compiler.api.program import Say
+from tensoropt.compiler.api.program import Program, Say
 from tensoropt.compiler.api.training import Training, step_of
 from tensoropt.compiler.importer.batch import batch_of
 from tensoropt.compiler.planning.request import AUTO, Request
@@ -25,9 +26,9 @@ from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.options import Interface
 from tensoropt.compiler.support.units import format_bytes
 from tensoropt.compiler.training import micro_batches, spec
+from tensoropt.runtime.plan.dims import Sizes
 
 if TYPE_CHECKING:
-    from tensoropt.compiler.api.model import Model
     from tensoropt.compiler.program.graph import Graph
     from tensoropt.passes.build_training_step import BuildTrainingStepPass
 
@@ -38,7 +39,19 @@ LEAST_S = 3.0
 
 Options = Mapping[str, str]
 """Values of options, by name."""
-Forms = Mapping[str, "Model"]
+
+
+class Form(Protocol):
+    """A form of a model: see :class:`Model`."""
+
+    path: Path
+    dims: dict[str, Sizes]
+
+    def program(self, step: BuildTrainingStepPass | None = None, say: Say = ...) -> Program: ...
+    def find(self, asked: Asked, say: Say, begun_s: float | None = None) -> Frontier: ...
+
+
+Forms = Mapping[str, Form]
 
 
 @dataclass(frozen=True)
@@ -59,8 +72,8 @@ class Asked:
         of_step = {name: value for name, value in options.items() if name != "stages"}
         if training is not None and of_step:
             training = replace(training, **of_step)  # type: ignore[arg-type]
-        if "stages" in options:
-            request = replace(request, stages=options["stages"])
+        if options.get("stages") == "auto":
+            request = replace(request, stages=AUTO)
         return Asked(request, training)
 
     @property
@@ -238,7 +251,7 @@ class _Further:
         return math.isinf(need) or fixed + (need - fixed) / factor <= limit
 
     @property
-    def _model(self) -> Model:
+    def _model(self) -> Form:
         """The only form of the model in training."""
         return next(iter(self.forms.values()))
 
