@@ -285,8 +285,9 @@ class _Further:
             return []
         graph = self._graphs(self.asked, self.say)[0]
         try:
-            _, samples = batch_of(model.path, model.dims)
-            check_samples(graph, is_mean=step.spec.loss.kind != "output")
+            with self.asked.request.interface.naming():
+                _, samples = batch_of(model.path, model.dims)
+                check_samples(graph, is_mean=step.spec.loss.kind != "output")
         except UserError as error:
             self.refusal = str(error)
             return []
