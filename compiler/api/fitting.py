@@ -337,7 +337,7 @@ class _Further:
         if self.asked.exceeds(self._state_bytes):
             least = format_bytes(self.asked.request.rest_bytes + self._state_bytes)
             what = "weights" if self.asked.training is None else "weights and states"
-            words = f"nothing else helps: {what} alone take at least {least} per device"
+            words = f"nothing else helps: a process needs at least {least} for {what} alone"
         elif self.failures:
             words = f"tried {' and '.join(self._failures)}"
             if nearest.options:

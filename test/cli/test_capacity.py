@@ -121,7 +121,7 @@ def test_no_plan_is_written_if_none_fits(opt, refused, deep, device, sizes, tmp_
         "expected more --devices (at least 8) or --memory with another limit"
     )
     assert refused(deep, *FLAGS, *own, "--emit", "search") == message
-    message += " (nothing else helps: weights alone take at least 2.00 KiB per device)"
+    message += " (nothing else helps: a process needs at least 2.00 KiB for weights alone)"
     table = opt(deep, *FLAGS, *own, "--pareto")
     assert (table.status, table.err) == (0, f"note: {message}\n")
     title, _, *rows = table.out.splitlines()[:-1]
@@ -163,8 +163,8 @@ def test_an_error_names_the_flags_that_stay(opt, deep, device) -> None:
     outcome = opt(deep, *FLAGS, *step, *device(1000))
     assert outcome.err.endswith(
         "; expected more --devices (at least 32) or --memory with another limit (nothing else "
-        "helps: weights and states alone take at least 6.00 KiB per device; kept: --recompute none "
-        "--micro-batches 1)\n"
+        "helps: a process needs at least 6.00 KiB for weights and states alone; kept: --recompute "
+        "none --micro-batches 1)\n"
     )
 
 

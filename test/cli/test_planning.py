@@ -143,6 +143,10 @@ def test_nothing_fits(refused, opt, mlp: Path) -> None:
         "100 B more; expected more --devices (at least 4) or more memory (there is nothing else to "
         "try; kept: --stages 1)"
     )
+    outcome = opt(mlp, "--devices", "2", *limit)
+    assert outcome.status == 0
+    assert "the search chose --stages auto, which repeats this answer\n" in outcome.err
+    assert opt(mlp, "--devices", "2", *limit, "--stages", "auto").out == outcome.out
 
 
 def test_less_than_a_process_takes(refused, mlp: Path) -> None:
