@@ -84,6 +84,12 @@ _OF_LOOP = {
         "worst = max(worth, key=urgencies.__getitem__)",
         "worst = worth[0]",
     ),
+    "leaner-first": _off(
+        "leaner alternatives first where the fastest one does not fit",
+        _TURNS,
+        "if self._lacks_memory:",
+        "if False:",
+    ),
     "deeper-later": _off(
         "deeper meshes wait until the others are within 3%",
         _TURNS,

@@ -65,7 +65,9 @@ class _Whole:
 
     ``settled`` is the index of the last settled point, with its module. A plan consumes it. Points
     of several forms of a model have ``owners``: by index, the whole that found the point, and the
-    point there. ``lacking`` are notes on forms that do not fit the memory.
+    point there. ``lacking`` are notes on forms that do not fit the memory. ``added`` are options
+    that the search chose because nothing fits without, with a line on this ``choice``. If nothing
+    fits with others either, ``tried`` are the words on these.
     """
 
     name: str
@@ -75,6 +77,9 @@ class _Whole:
     owners: Mapping[int, tuple[_Whole, FrontierPoint]] = field(default_factory=dict)
     forms: Sequence[_Whole] = ()
     lacking: tuple[str, ...] = ()
+    added: Mapping[str, str] = field(default_factory=dict)
+    choice: tuple[str, ...] = ()
+    tried: str = ""
 
     @property
     def request(self) -> Request:
@@ -433,7 +438,11 @@ class Frontier(Sequence[Point]):
             raise self._nothing()
         request, which = self._whole.request, str(which)
         with request.interface.naming():
-            found = pick(self._found, request, which)
+            try:
+                found = pick(self._found, request, which)
+            except DoesNotFitError as error:
+                error.args = (f"{error}{self._whole.tried}",)
+                raise
         return Point(self._whole, found, passed_over(self._found, found, which))
 
     def fits(self, memory: int | str) -> Frontier:
@@ -475,7 +484,7 @@ class Frontier(Sequence[Point]):
 
         picked = point or self.fastest
         form, own = picked._form, picked._own
-        facts, notes = _facts(form), picked.notes
+        facts, notes = _facts(form), (*self._whole.choice, *picked.notes)
         with form.program.lock:
             write_report(facts, form.result.points, own, Path(path), notes, form.pins)
 
@@ -513,6 +522,24 @@ class Frontier(Sequence[Point]):
         return self._whole.result.interrupted
 
     @property
+    def is_cut_short(self) -> bool:
+        """True if the search ended before its bound for lack of time."""
+        return self._whole.result.stopped == "time"
+
+    @property
+    def added(self) -> Mapping[str, str]:
+        """The options that the search chose by itself, as nothing fits without; usually none."""
+        return self._whole.added
+
+    def choose(self, added: Mapping[str, str], choice: str) -> None:
+        """Note the options that the search has added to the request, with the line on them."""
+        self._whole.added, self._whole.choice = added, (choice,)
+
+    def lack(self, tried: str) -> None:
+        """Note the words on what else was ``tried``, for errors: no point fits."""
+        self._whole.tried = tried
+
+    @property
     def whole(self) -> Frontier:
         """All points that were found, including points that do not fit the requested memory."""
         return Frontier(self._whole, self._whole.result.points)
@@ -520,11 +547,16 @@ class Frontier(Sequence[Point]):
     @property
     def search_notes(self) -> tuple[str, ...]:
         """Notes on left-out meshes, on how to continue the search, and on the cost of pins."""
+        choice = self._whole.choice
         if self._whole.forms:
-            forms = (Frontier(form, form.result.points) for form in self._whole.forms)
-            return tuple(f"{form.model}: {line}" for form in forms for line in form.search_notes)
+            forms = [Frontier(form, form.result.points) for form in self._whole.forms]
+            return (
+                *choice,
+                *(f"{form.model}: {line}" for form in forms for line in form.search_notes),
+            )
         shown, report = self.facts(), self._whole.report
-        lines = (*omissions(shown), *endings(shown, anytime=self.request.anytime), *report.notes)
+        ended = endings(shown, anytime=self.request.anytime)
+        lines = (*choice, *omissions(shown), *ended, *report.notes)
         program = self._whole.program
         with program.lock:
             annotated = ANNOTATED.get(program.module.operation.attributes)
@@ -539,14 +571,15 @@ class Frontier(Sequence[Point]):
         return self._whole.lacking
 
     @property
+    def program_notes(self) -> tuple[str, ...]:
+        """Notes on the model, in all of its forms."""
+        forms = self._whole.forms or (self._whole,)
+        return tuple(line for form in forms for line in form.program.notes)
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """Notes on the search and the model, for people."""
-        forms = self._whole.forms or (self._whole,)
-        lines = (
-            *self.lacking,
-            *self.search_notes,
-            *(line for form in forms for line in form.program.notes),
-        )
+        lines = (*self.lacking, *self.search_notes, *self.program_notes)
         if not self.is_interrupted:
             return lines
         left_out = bool(self._whole.result.left_out)
@@ -554,7 +587,7 @@ class Frontier(Sequence[Point]):
 
     def facts(self, chosen: Point | None = None, *, narrowed: bool = False) -> FrontierReport:
         """Return the input of tables and plots; with ``narrowed``, for one point alone."""
-        report = replace(_facts(self._whole), points=self._found)
+        report = replace(_facts(self._whole), points=self._found, added=self.added)
         return replace(report, chosen=None if chosen is None else chosen.found, narrowed=narrowed)
 
     def limit(self, limit_bytes: int | None) -> Frontier:

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
+from tensoropt.compiler.api.fitting import Asked, find_fitting
 from tensoropt.compiler.api.frontier import Frontier, interrupt_with
 from tensoropt.compiler.api.program import Program, Say, Source, silent
 from tensoropt.compiler.api.progress import reporting_to
@@ -37,6 +38,7 @@ from tensoropt.compiler.report.notes import (
     open_turns,
 )
 from tensoropt.compiler.report.training import batch_notes, training_notes
+from tensoropt.compiler.search.problem.problem import DoesNotFitError
 from tensoropt.compiler.shapes.caches import open_heads, open_tokens
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.options import Interface
@@ -216,18 +218,17 @@ class Model:
 
         The plans may be of several forms of the model: ``also`` are others, such as one with caches
         of 8 bits. Plans that need more than ``memory`` are left out. Without it, plans above the
-        capacity of the device are marked, and are neither picked nor compiled. Raises
-        :class:`UserError`. Ctrl-C raises :class:`Interrupted`, with the points found so far.
+        capacity of the device are marked, and are neither picked nor compiled. If no plan fits,
+        the search goes on with recomputation, micro-batches and stages, as far as these are not
+        given; ``added`` of the frontier has its choice. Raises :class:`UserError`. Ctrl-C raises
+        :class:`Interrupted`, with the points found so far.
         """
         given = {"devices": devices, "device": device, "memory": memory, "model": self._weights}
-        given["accumulates"] = isinstance(train, Training) and are_several(str(train.micro_batches))
+        batches = train.micro_batches if isinstance(train, Training) else None
+        given["accumulates"] = are_several(str(batches or 1))
         request = make_request(given | options, Interface.PYTHON)
-        return Frontier.of_forms(
-            {
-                name: partial(form._searched, request, train, progress)
-                for name, form in self.forms(also).items()
-            }
-        )
+        with reporting_to(progress) as say:
+            return find_fitting(self.forms(also), Asked(request, train), say, time.monotonic())
 
     @documented(SearchLimits)
     def fewest_devices(
@@ -247,7 +248,8 @@ class Model:
         """
         given = {"objective": "devices", "devices": most, "device": device, "memory": memory}
         request = make_request(given | options, Interface.PYTHON)
-        return self._searched(request, train, progress)
+        with reporting_to(progress) as say:
+            return self.find(Asked(request, train), say)
 
     @documented(SearchLimits)
     def profile(
@@ -297,14 +299,12 @@ class Model:
                     add(row)
             return Scaling(self.name, program, rows)
 
-    def _searched(
-        self, request: Request, train: Training | None, progress: bool | Callable[[str], None]
-    ) -> Frontier:
-        begun_s = time.monotonic()
-        with reporting_to(progress) as say:
-            program = self.program(step_of(train, request), say)
-            report = SearchReport(say, begun_s, prices_pins=True, shows_all=True)
-            return self.search(program, request, report)
+    def find(self, asked: Asked, say: Say, begun_s: float | None = None) -> Frontier:
+        """Return the frontier for a request that began at a time, by default now."""
+        begun_s = time.monotonic() if begun_s is None else begun_s
+        program = self.program(asked.step, say)
+        report = SearchReport(say, begun_s, prices_pins=True, shows_all=True)
+        return self.search(program, asked.request, report)
 
     def search(self, program: Program, request: Request, report: SearchReport) -> Frontier:
         """Return the frontier of a ``program`` of this model, and record it in ``report``."""
@@ -312,6 +312,10 @@ class Model:
             program.search(request, report)
         except KeyboardInterrupt:
             raise interrupt_with(self.name, program, report) from None
+        except DoesNotFitError as error:
+            if report.result is not None:
+                error.frontier = Frontier.from_report(self.name, program, report)
+            raise
         frontier = Frontier.from_report(self.name, program, report)
         return frontier.limit(frontier.request.memory_bytes)
 
@@ -476,9 +480,12 @@ class Model:
             model = self if number == 1 else self.with_sizes({name: samples // number})
             programs.append(model.program(own, _prefixed(say, f"micro-batches {number}")))
         first = programs[0]
-        if samples > numbers[0]:
+        if samples > 1:
+            whole = replace(step, micro_batches=1, searched_batches=None)
+            # Samples meet only in a batch of several.
+            several = first if samples > numbers[0] else self.program(whole, say)
             is_mean = step.spec.loss.kind != "output"
-            check_samples(next(iter(first.graphs.values())), is_mean=is_mean)
+            check_samples(next(iter(several.graphs.values())), is_mean=is_mean)
         module = unite_steps([program.module for program in programs])
         notes = [*first.notes, *batch_notes(first.module)]
         return first.compilation, module, notes

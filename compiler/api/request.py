@@ -132,7 +132,7 @@ def make_request(
             given["devices"] = MANY_DEVICES
         if "model" in given:
             given["model"] = str(given["model"])
-        request = Request(**given, interface=interface)
+        request = Request(**given, may_cut=_may_cut(given), interface=interface)
         if request.groups:
             _check_groups(request, given)
         elif request.mesh is not None and sized:
@@ -151,6 +151,18 @@ def make_request(
             )
         _ = request.description, request.read_pins  # read the files now
     return request
+
+
+def _may_cut(given: Mapping[str, Any]) -> bool:
+    """Return whether all combinations with stages are allowed, and none are given."""
+    values = {f"{name}={value}" for name, value in given.items()}
+    try:
+        check_combinations(
+            COMBINATIONS, dict.fromkeys([*given, *values, "stages", "stages=auto"], "")
+        )
+    except UserError:
+        return False
+    return "stages" not in given and "schedule" not in given
 
 
 def _check_groups(request: Request, given: Mapping[str, Any]) -> None:

@@ -44,7 +44,7 @@ class Training:
     step. As in PyTorch, it takes ``label_smoothing`` and ``class_weights``, one number per class.
     ``optimizer`` is sgd, momentum, adam or adamw, in any case, such as PyTorch's "AdamW"; sgd with
     ``momentum`` is momentum. ``betas`` and ``adam_epsilon`` are for adam and adamw.
-    ``micro_batches`` is the number of batches with gradients that are summed for a step. With
+    ``micro_batches`` is the number of batches with gradients that are summed for a step (1). With
     "auto" or a range such as "1..8" the search picks the number, and splits the batch of the model.
     ``clip_norm`` bounds the norm of all gradients together; ``precision`` is float32, float16 or
     bfloat16. ``recompute`` selects the activations that the backward pass
@@ -67,7 +67,7 @@ class Training:
     adam_epsilon: float | None = None
     weight_decay: float | None = None
     clip_norm: float | None = None
-    micro_batches: int | str = 1
+    micro_batches: int | str | None = None
     precision: str = "float32"
     recompute: str | None = None
     freeze: str | Sequence[str] = ()
@@ -102,7 +102,7 @@ class Training:
         if not isinstance(self.loss, str):
             got = type(self.loss).__name__
             raise UserError(f"--loss: expected a text such as mse:OUTPUT,LABELS, got: {got}")
-        batches = str(self.micro_batches)
+        batches = str(1 if self.micro_batches is None else self.micro_batches)
         searched = batches if is_searched(batches) else None
         if searched is not None:
             check_text(searched)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 
 from tensoropt.compiler.api.request import make_request
 from tensoropt.compiler.api.training import step_of
@@ -20,6 +21,8 @@ __all__ = ["compared_searches", "read_request", "read_step"]
 
 _ONE_MESH = ("objective", "compare", "netron")
 """Flags that pipelines do not go with, so that none are searched by default."""
+_WHOLE = ("compare", "netron", "annotations", "dtensor")
+"""Flags about a model on one mesh."""
 
 
 def read_request(args: argparse.Namespace) -> Request:
@@ -38,7 +41,9 @@ def read_request(args: argparse.Namespace) -> Request:
     given["accumulates"] = several and not any(args.given.get(name) for name in _ONE_MESH)
     if args.target not in (None, "onnxruntime"):  # other runtimes have no overlap
         given["overlap"] = "off"
-    return make_request(given, Interface.COMMAND, compared_searches(args))
+    request = make_request(given, Interface.COMMAND, compared_searches(args))
+    is_whole = any(args.given.get(name) for name in _WHOLE)
+    return replace(request, may_cut=False) if is_whole else request
 
 
 def read_step(args: argparse.Namespace, request: Request | None) -> BuildTrainingStepPass | None:

@@ -5,22 +5,23 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
+from tensoropt.compiler.api.fitting import Asked, find_fitting
 from tensoropt.compiler.api.frontier import Frontier, Interrupted, Point
 from tensoropt.compiler.api.model import Model
 from tensoropt.compiler.api.program import Program, Source
+from tensoropt.compiler.api.training import Training
 from tensoropt.compiler.cli.output import write_text
 from tensoropt.compiler.cli.planning_flags import compared_searches, read_request, read_step
 from tensoropt.compiler.cli.profile_mode import run_profile
 from tensoropt.compiler.cli.service_mode import run_service
 from tensoropt.compiler.cli.standard import check_standard, write_standard
 from tensoropt.compiler.cli.tracing import tracing
+from tensoropt.compiler.cli.training_flags import read_training
 from tensoropt.compiler.comparison.compare import Compared
 from tensoropt.compiler.exporter.plan.writer import check_replaceable
 from tensoropt.compiler.planning.request import Request
@@ -43,7 +44,6 @@ from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.progress import Progress
 from tensoropt.compiler.support.units import format_bytes, format_seconds
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
-from tensoropt.passes.search_strategies import SearchReport
 from tensoropt.runtime.plan.dims import parse_ranges
 from tensoropt.runtime.support.command import INTERRUPTED, begun_s
 
@@ -53,7 +53,7 @@ __all__ = ["run_planning"]
 def run_planning(args: argparse.Namespace) -> int:
     """Search, print the requested reports, and write the plan to ``-o``."""
     request = read_request(args)
-    step = read_step(args, request)
+    step, training = read_step(args, request), read_training(args)
     dims = parse_ranges(args.dim)
     _check_places(args)
     say = Progress(asked=args.progress)
@@ -62,7 +62,7 @@ def run_planning(args: argparse.Namespace) -> int:
         if args.target is not None:
             options["target"] = args.target
         model = Model(Path(args.input), dims, args.weights, options)
-        return _Planning(args, request, step, model, say).run()
+        return _Planning(args, request, step, training, model, say).run()
 
 
 @contextmanager
@@ -110,6 +110,7 @@ class _Planning:
     args: argparse.Namespace
     request: Request
     step: BuildTrainingStepPass | None
+    training: Training | None
     model: Model
     say: Progress
 
@@ -122,9 +123,8 @@ class _Planning:
             return run_service(self.model, self.args, self.request, self.say)
         if self.args.output is not None:
             self.model.check_weights(self.args.output, trains=self.args.train)
-        program = self.model.program(self.step, self.say)
-        status = self._plan(program)
-        self._tell(program.notes)
+        status, notes = self._plan(self.model.program(self.step, self.say))
+        self._tell(notes)
         return status
 
     def _is_searched(self) -> bool:
@@ -142,23 +142,38 @@ class _Planning:
             )
         return False
 
-    def _plan(self, program: Program) -> int:
+    def _plan(self, program: Program) -> tuple[int, Sequence[str]]:
+        """Return the exit status, and notes on the program."""
         if self.args.objective == "profile":
             with program.compilation.timed("profile"):
-                return run_profile(program, self.args, self.request, self.say)
+                return run_profile(program, self.args, self.request, self.say), program.notes
         if self.args.compare is not None:
             with program.compilation.timed("compare"):
-                return _print_comparison(self.args, self.request, program, self.say)
+                status = _print_comparison(self.args, self.request, program, self.say)
+                return status, program.notes
+        return self._search()
+
+    def _search(self) -> tuple[int, Sequence[str]]:
+        """Search, and further if nothing fits; notes on a frontier precede its error."""
+        forms = self.model.forms([Model(path, self.model.dims) for path in self.args.also])
+        asked = Asked(self.request, self.training)
         try:
-            frontier = Frontier.of_forms(self._forms(program))
+            frontier = find_fitting(forms, asked, self.say, begun_s())
         except Interrupted as stopped:
-            return _print_interrupted(self.args, self.request, stopped.frontier)
-        self._tell(frontier.lacking)
+            self._tell(stopped.frontier.search_notes)
+            status = _print_interrupted(self.args, self.request, stopped.frontier)
+            return status, stopped.frontier.program_notes
+        except DoesNotFitError as error:
+            self._tell(() if error.frontier is None else error.frontier.search_notes)
+            raise
+        self._tell((*frontier.search_notes, *frontier.lacking))
         try:
             point = frontier.pick(self.request.picked)
         except DoesNotFitError as error:
-            return self._show_unfit(frontier, error)
-        return self._write(frontier, point)
+            status = self._show_unfit(frontier, error)
+        else:
+            status = self._write(frontier, point)
+        return status, frontier.program_notes
 
     def _show_unfit(self, frontier: Frontier, error: DoesNotFitError) -> int:
         """Print a requested table of points that all are too large; no other output is possible."""
@@ -172,30 +187,6 @@ class _Planning:
             raise error
         self._tell([f"note: {error}"])
         return 0
-
-    def _forms(self, program: Program) -> dict[str, Callable[[], Frontier]]:
-        """Return the search of each form of the model, by name."""
-        forms = self.model.forms([Model(path, self.model.dims) for path in self.args.also])
-        # Of several forms, an index to pick is of the points of all.
-        request = replace(self.request, pick=None) if self.args.also else self.request
-        searches = {name: partial(self._search_also, form, request) for name, form in forms.items()}
-        first = partial(self._search, self.model, program, request, begun_s())
-        return {**searches, self.model.name: first}
-
-    def _search_also(self, model: Model, request: Request) -> Frontier:
-        began_s, program = time.monotonic(), model.program(self.step, self.say)
-        self._tell(program.notes)
-        return self._search(model, program, request, began_s)
-
-    def _search(self, model: Model, program: Program, request: Request, began_s: float) -> Frontier:
-        """Run a search; notes on its frontier are printed even if it then raises."""
-        report = SearchReport(self.say, began_s, prices_pins=True, shows_all=True)
-        try:
-            return model.search(program, request, report)
-        finally:
-            if report.request is not None and report.result is not None:
-                found = Frontier.from_report(model.name, program, report)
-                self._tell(found.search_notes)
 
     def _write(self, frontier: Frontier, point: Point) -> int:
         """Print and write ``point`` of ``frontier``, or all of it."""

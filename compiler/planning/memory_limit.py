@@ -7,22 +7,19 @@ a request; points above the capacity are shown last, but neither named, picked n
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 from tensoropt.compiler.planning.request import MAX_DEVICES, Request
 from tensoropt.compiler.search.frontier.points import (
     Point,
     leanest,
-    micro_batches_of,
     overfull_of,
     pick_point,
-    recompute_of,
 )
 from tensoropt.compiler.search.problem.problem import DoesNotFitError
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.units import BYTES, format_bytes
-from tensoropt.compiler.training.spec import RECOMPUTE
 
 __all__ = [
     "check_capacity",
@@ -101,7 +98,9 @@ def _nothing_fits_capacity(request: Request, points: Sequence[Point]) -> DoesNot
     pairs = [(over, point) for over, point in found if over is not None]
     least, point = min(pairs, key=lambda pair: pair[0].excess_bytes)
     error = nothing_fits(request, least.capacity_bytes, least.need_bytes, lean=point)
-    return DoesNotFitError(f"{error} on {least.device}") if request.groups else error
+    if request.groups:
+        error.args = (f"{error} on {least.device}",)
+    return error
 
 
 def _at_least(size_bytes: int) -> str:
@@ -117,13 +116,12 @@ def limit_name(request: Request) -> str:
     return f"{request.interface.name_of('device')} {request.description.name}"
 
 
-def remedy(request: Request, more: str = "more devices", ways: Sequence[str] = ()) -> str:
-    """Return the words on how to make plans fit the limit, also in other ``ways``."""
+def remedy(request: Request, more: str = "more devices") -> str:
+    """Return the words on how to make plans fit the limit: with ``more`` devices or memory."""
     limit = "more memory"
     if request.memory is None:
         limit = f"{request.interface.name_of('memory')} with another limit"
-    *first, last = [more, *ways, limit]
-    return f"expected {', '.join(first)} or {last}"
+    return f"expected {more} or {limit}"
 
 
 def _more_devices(request: Request, limit_bytes: int, lean: Point) -> str:
@@ -140,17 +138,6 @@ def _more_devices(request: Request, limit_bytes: int, lean: Point) -> str:
     return f"more {name} (at least {count})"
 
 
-def _ways(request: Request, lean: Point) -> Iterator[str]:
-    """Yield the options that may save memory and that the leanest point does not use."""
-    name = request.interface.name_of
-    if request.stages == 1 and request.mesh is None and request.devices > 1:
-        yield f"{name('stages')} auto"
-    if micro_batches_of(lean) == 1:
-        yield f"more {name('micro_batches')}"
-    if recompute_of(lean) == RECOMPUTE[0]:
-        yield name("recompute")
-
-
 def nothing_fits(
     request: Request, limit_bytes: int, need: int, bound: str = "", *, lean: Point | None = None
 ) -> DoesNotFitError:
@@ -161,15 +148,16 @@ def nothing_fits(
     devices, rest = request.devices, request.rest_bytes
     expected = remedy(request)
     if lean is not None and not request.groups:
-        more = _more_devices(request, limit_bytes, lean)
-        expected = remedy(request, more, [*_ways(request, lean)])
+        expected = remedy(request, _more_devices(request, limit_bytes, lean))
     if rest >= limit_bytes:
         expected = f"a process takes {format_bytes(rest)} without any model, expected more memory"
-    return DoesNotFitError(
+    error = DoesNotFitError(
         f"{limit_name(request)}: nothing fits {format_bytes(limit_bytes)} on {devices} "
         f"device{'' if devices == 1 else 's'}, {lacking(limit_bytes, need, bound)}; "
         f"{expected}"
     )
+    error.lacks_bytes = need - limit_bytes
+    return error
 
 
 def lacking(limit_bytes: int, need: int, bound: str = "") -> str:

@@ -151,9 +151,10 @@ class Request:
     """The options of a search, checked. Raises :class:`UserError`, which names the option.
 
     ``devices`` is the size of ``mesh``, if there is one, times the stages. ``accumulates`` if the
-    program is a training step of several micro-batches. ``model`` is the file with the names of
-    tensors that pins may use, and ``annotations`` a model with multi-device annotations, which are
-    more pins. ``interface`` is the origin of the options.
+    program is a training step of several micro-batches. ``may_cut`` if nothing was requested about
+    stages or against them, so that the search may cut the program if nothing fits. ``model`` is the
+    file with the names of tensors that pins may use, and ``annotations`` a model with multi-device
+    annotations, which are more pins. ``interface`` is the origin of the options.
     """
 
     devices: int = Option(
@@ -270,6 +271,7 @@ class Request:
         "WHAT=HOW", "exclude a layout or a strategy", _texts, repeats=True
     ).field((), in_pipeline=False)
     accumulates: bool = field(default=False, metadata={"option": False})
+    may_cut: bool = field(default=False, metadata={"option": False})
     model: str | None = field(default=None, metadata={"option": False})
     annotations: str | None = field(default=None, metadata={"option": False})
     interface: Interface = field(

@@ -47,7 +47,8 @@ class FrontierReport:
     ``by_tables``, the bound is about cost tables, which may charge more memory than programs need.
     ``error`` is the expected error of the figures, ``None`` if the device has not been measured.
     Plots show ``references`` next to the points. Points of several ``forms`` of the model have the
-    name of theirs, by index. ``effects`` of 8-bit caches are by model.
+    name of theirs, by index. ``effects`` of 8-bit caches are by model. ``added`` are the options
+    that the search chose by itself, as nothing fits without them.
     """
 
     model: str
@@ -69,6 +70,7 @@ class FrontierReport:
     references: Sequence[Reference] = ()
     forms: Mapping[int, str] = field(default_factory=dict)
     effects: Mapping[str, Effect] = field(default_factory=dict)
+    added: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def shown(self) -> Sequence[Point]:

@@ -51,7 +51,8 @@ def frontier_json(frontier: FrontierReport) -> str:
     ``stopped`` is null if the search was complete, else "time", "memory" or "tables". ``axes`` is
     the number of axes up to which the bound covers all meshes, null if no mesh is missing.
     ``above_capacity`` counts the points above the capacity of the device, which come last. Points
-    of several forms of a model have its name; ``effects`` of 8-bit caches are by model.
+    of several forms of a model have its name; ``effects`` of 8-bit caches are by model. ``added``
+    has the options that the search chose by itself, if nothing fits without them.
     """
     rows = {row["index"]: row for row in describe_points(frontier.points)}
     points = [{**rows[p.index], **_form(frontier, p.index)} for p in frontier.shown]
@@ -68,6 +69,7 @@ def frontier_json(frontier: FrontierReport) -> str:
     chosen = None if frontier.chosen is None else frontier.chosen.index
     above = {"above_capacity": len(frontier.overfull)}
     found = {"left_out": left_out, **above, "chosen": chosen, **described(frontier.effects)}
+    found |= {"added": dict(frontier.added)} if frontier.added else {}
     found["points"] = points
     return json_text(frontier, {**_error(frontier), **bounds, **ended, **found})
 

@@ -118,8 +118,10 @@ def test_no_plan_is_written_if_none_fits(opt, refused, deep, device, sizes, tmp_
     message = (
         f"--device small: nothing fits {format_bytes(1000)} on 2 devices, the leanest plan needs "
         f"{format_bytes(need)} ({need} bytes), {format_bytes(need - 1000)} more; "
-        "expected more --devices (at least 8), --stages auto or --memory with another limit"
+        "expected more --devices (at least 8) or --memory with another limit"
     )
+    assert refused(deep, *FLAGS, *own, "--emit", "search") == message
+    message += " (nothing else helps: a process needs at least 2.00 KiB for weights alone)"
     table = opt(deep, *FLAGS, *own, "--pareto")
     assert (table.status, table.err) == (0, f"note: {message}\n")
     title, _, *rows = table.out.splitlines()[:-1]
@@ -130,7 +132,6 @@ def test_no_plan_is_written_if_none_fits(opt, refused, deep, device, sizes, tmp_
     assert [point["marks"] for point in found["points"]] == [["above capacity"]] * len(sizes)
     picked = [("--pick", name) for name in ("0", "fastest", "leanest", "knee")]
     page = "--report", tmp_path / "a.html"
-    assert refused(deep, *FLAGS, *own, "--emit", "search") == message
     for flags in (("-o", plan), *picked, ("--explain",), page, ()):
         outcome = opt(deep, *FLAGS, *own, *flags)
         assert (outcome.status, outcome.out, outcome.err) == (3, "", f"error: {message}\n"), flags
@@ -157,12 +158,13 @@ def test_the_error_names_numbers_of_devices_that_may_fit(opt, tmp_path) -> None:
     assert "; expected more --devices (at least 16) or --memory with another" in outcome.err
 
 
-def test_a_step_that_does_not_fit_has_more_remedies(opt, deep, device) -> None:
+def test_an_error_names_the_flags_that_stay(opt, deep, device) -> None:
     step = "--train", "--loss", "mse:y,t", "--recompute", "none", "--micro-batches", "1"
     outcome = opt(deep, *FLAGS, *step, *device(1000))
     assert outcome.err.endswith(
-        "; expected more --devices (at least 32), --stages auto, more --micro-batches, "
-        "--recompute or --memory with another limit\n"
+        "; expected more --devices (at least 32) or --memory with another limit (nothing else "
+        "helps: a process needs at least 6.00 KiB for weights and states alone; kept: --recompute "
+        "none --micro-batches 1)\n"
     )
 
 
@@ -171,7 +173,7 @@ def test_no_point_has_a_name_if_none_fits_in_python(deep, device) -> None:
     assert frontier[0].marks == ("above capacity",)
     assert ", all above the 0.98 KiB of a device," in repr(frontier)
     for name in ("fastest", "leanest", "knee"):
-        with pytest.raises(to.DoesNotFitError, match=r"more devices \(at least 8\), stages auto"):
+        with pytest.raises(to.DoesNotFitError, match=r"more devices \(at least 8\) or memory"):
             getattr(frontier, name)
 
 

@@ -135,12 +135,18 @@ def test_a_note_says_what_is_limited(opt, mlp: Path) -> None:
 def test_nothing_fits(refused, opt, mlp: Path) -> None:
     whole = points(opt(mlp, "--devices", "2", "--pareto", "--format", "json"))
     need = min(int(point["process_bytes"]) for point in whole)
-    message = refused(mlp, "--devices", "2", "--memory", str(need - 100), status=3)
+    limit = ("--memory", str(need - 100))
+    message = refused(mlp, "--devices", "2", *limit, "--stages", "1", status=3)
     assert message.startswith("--memory: nothing fits ")
     assert f" on 2 devices, the leanest plan needs {format_bytes(need)} ({need} bytes), " in message
     assert message.endswith(
-        "100 B more; expected more --devices (at least 4), --stages auto or more memory"
+        "100 B more; expected more --devices (at least 4) or more memory (there is nothing else to "
+        "try; kept: --stages 1)"
     )
+    outcome = opt(mlp, "--devices", "2", *limit)
+    assert outcome.status == 0
+    assert "the search chose --stages auto, which repeats this answer\n" in outcome.err
+    assert opt(mlp, "--devices", "2", *limit, "--stages", "auto").out == outcome.out
 
 
 def test_less_than_a_process_takes(refused, mlp: Path) -> None:

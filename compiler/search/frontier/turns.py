@@ -41,6 +41,8 @@ class Turns:
     def __init__(self, candidates: Sequence[Candidate], plans: Plans, clock: Clock) -> None:
         self.candidates, self.plans, self.clock = candidates, plans, clock
         self.options = options = plans.options
+        order = [*dict.fromkeys(candidate.alternative for candidate in candidates)]
+        self._leaner = {way: place for place, way in enumerate([*order[1:], *order[:1]])}
         for number, candidate in enumerate(candidates, 1):
             candidate.number = number
             candidate.tolerance = max(options.epsilon, LADDER[0])  # coarse: other runs follow
@@ -60,10 +62,24 @@ class Turns:
             for candidate in open_:
                 candidate.leave_out(LATE, OutOfTimeError("time is over"))
             return None
+        if self._lacks_memory:
+            worth.sort(key=lambda candidate: self._leaner[candidate.alternative])
         worst = max(worth, key=urgencies.__getitem__)  # the most promising of equals
         rivals = sum(not candidate.is_deep for candidate in urgent)
         whole = worst.is_deep or (worst.results and worst.is_above_tolerance)
         return worst, 1.0 if whole else max(SLICE, 1 / rivals)
+
+    @property
+    def _lacks_memory(self) -> bool:
+        """True if the first alternative has been run, and no plan of it fits the memory.
+
+        Its plans are the fastest if memory does not count. Ablation: leaner-first.
+        """
+        limit, first = self.options.memory_bytes, self.candidates[0].alternative
+        sizes = [
+            cost.memory_bytes for own, _, cost in self.plans.costed if own.alternative == first
+        ]
+        return limit is not None and bool(sizes) and min(sizes) > limit
 
     def _urgency(self, candidate: Candidate) -> float:
         """Return the gap of a candidate; a stand-in for a fresh one on a deeper mesh."""

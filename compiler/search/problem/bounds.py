@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterable
 
 from tensoropt.compiler.layout.sizes import end_of, ever_pads
-from tensoropt.compiler.program.graph import Graph, Node, Op
+from tensoropt.compiler.program.graph import Argument, Graph, Node, Op
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
 
-__all__ = ["least_bytes"]
+__all__ = ["least_bytes", "least_state_bytes"]
 
 
 def least_bytes(graph: Graph, devices: int) -> int:
@@ -25,6 +25,23 @@ def least_bytes(graph: Graph, devices: int) -> int:
 
     kept = sum(size(_list_static(graph, node)) for node in graph.nodes)
     return kept + max((size(_used(graph, node)) for node in graph.nodes), default=0)
+
+
+def least_state_bytes(graph: Graph, devices: int) -> int:
+    """Return a lower bound of the parameters and states of one device, for all kinds of plans.
+
+    Some device has at least its part of all that must be somewhere, in stages too, and with any
+    recomputation and number of micro-batches. Linear in the operands of the graph.
+    """
+    private = (info for node in graph.nodes for _, info in graph.private_operands(node))
+    states = (
+        graph.values[value].info
+        for node in graph.nodes
+        if isinstance(node, Argument) and not node.is_fed
+        for value in node.results
+        if value in graph.storage.static
+    )
+    return sum(info.memory_bytes for info in (*private, *states) if info is not None) // devices
 
 
 def _part_bytes(info: TensorInfo, devices: int) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -200,12 +202,15 @@ DOES_NOT_FIT = 3
 class DoesNotFitError(UserError):
     """No plan fits the memory limit: of ``memory``, or of the device.
 
-    In a search of one mesh, a plan on another mesh may fit.
+    In a search of one mesh, a plan on another mesh may fit. ``frontier`` has the points, which all
+    need too much, and the leanest plan lacks ``lacks_bytes``; None and infinite if not known.
     """
 
     __module__ = "tensoropt"
 
     exit_status = DOES_NOT_FIT
+    frontier: Any = None
+    lacks_bytes: float = math.inf
 
 
 class NothingAllowedError(UserError):
