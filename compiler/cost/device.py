@@ -103,6 +103,9 @@ class Device:
     With ``groups`` of unlike devices, it describes a rank of a program without stages, in which all
     ranks wait for the slowest: the slowest device, with the least memory. ``network`` connects the
     groups, which are on nodes of their own.
+
+    ``provider`` is the execution provider of the ranks: of the measurements, or as the description
+    says.
     """
 
     name: str
@@ -126,6 +129,12 @@ class Device:
     measured_models: tuple[MeasuredModel, ...] = ()
     machine: Machine | None = None
     groups: tuple[Group, ...] = ()
+    provider: str = "cuda"
+
+    @property
+    def has_attention(self) -> bool:
+        """True if ranks run `tensoropt.Attention`: its kernel is for processors, not for GPUs."""
+        return self.provider == "cpu"
 
     def waits(self, ranks: int) -> Waiting:
         """Return the waiting of ``ranks`` ranks, measured for the next larger or largest number."""
@@ -270,6 +279,7 @@ def _grouped(name: str, groups: Sequence[Group], between: Link | None = None) ->
         ),
         network=between or _slowest([own.network for own in every]),
         groups=tuple(groups),
+        provider="cpu" if all(own.provider == "cpu" for own in every) else "cuda",
     )
 
 
@@ -359,6 +369,7 @@ def _located(folder: Path, name: str) -> str:
 def _device(table: Table) -> Device:
     memory, efficiency = table.table("memory"), table.table("efficiency")
     links = table.table("link")
+    machine = read_machine(table.optional("measured_on"))
     device = Device(
         name=table.text("name"),
         peaks=_peaks(table.table("peak_flop_per_s")),
@@ -379,11 +390,19 @@ def _device(table: Table) -> Device:
         overlap=read_overlap(table.optional("overlap")),
         expected_error=read_expected_error(table.optional("expected_error")),
         measured_models=read_measured_models(table.tables("measured_model")),
-        machine=read_machine(table.optional("measured_on")),
+        machine=machine,
+        provider=_provider(table, machine),
     )
     for part in (memory, efficiency, links, table):
         part.reject_unread()
     return device
+
+
+def _provider(table: Table, machine: Machine | None) -> str:
+    """Return the execution provider; CUDA's, unless the description says so or was measured."""
+    if "provider" in table.names():
+        return table.text("provider")
+    return "cuda" if machine is None else machine.provider
 
 
 def _capacity_bytes(memory: Table) -> int | None:
