@@ -15,6 +15,9 @@ __all__ = ["Chain", "Mask", "factor_of", "read_chain", "reader_of", "unrepeated"
 _MATRICES = 3
 """Dimensions of the operands of attention at least."""
 
+_GUARDED = 2
+"""Readers of a softmax with NaN replaced."""
+
 _AFTER_PRODUCT = frozenset(f"onnx.{name}" for name in ("Add", "Cast", "Div", "Mul", "Tanh", "Where"))
 """Operations between the scores and their softmax."""
 
@@ -35,7 +38,8 @@ class Mask:
 class Chain:
     """The operands of an attention, its last operation, and its other operations from the last.
 
-    Keys are `... d t`. Scores are scaled, bounded by ``softcap`` if it is not 0, and masked.
+    Keys are `... d t`. Scores are scaled, bounded by ``softcap`` if it is not 0, and masked. The
+    result of a row without keys is 0 if it is ``guarded``.
     """
 
     q: ir.Value
@@ -47,6 +51,7 @@ class Chain:
     softcap: float = 0.0
     masks: list[Mask] = field(default_factory=list)
     causal: bool = False
+    guarded: bool = False
 
 
 def read_chain(softmax: ir.Operation) -> Chain | None:
@@ -59,14 +64,30 @@ def read_chain(softmax: ir.Operation) -> Chain | None:
         return None
     if attribute(softmax, "axis", -1) not in (-1, len(scores) - 1):
         return None
-    chain, last = [softmax], reader_of(softmax.results[0])
+    chain, last, guard = [softmax], reader_of(softmax.results[0]), _guard_of(softmax)
+    if guard:
+        chain, last = [*guard, softmax], reader_of(guard[0].results[0])
     if last is not None and last.name == "onnx.Cast" and is_float(last.results[0]):
         chain.insert(0, last)
         last = reader_of(last.results[0])
     if last is None or last.name != "onnx.MatMul" or last.operands[0] != chain[0].results[0]:
         return None
-    found = Chain(softmax.operands[0], softmax.operands[0], last.operands[1], last, chain)
+    scored = softmax.operands[0]
+    found = Chain(scored, scored, last.operands[1], last, chain, guarded=bool(guard))
     return found if _read_scores(found, softmax.operands[0]) else None
+
+
+def _guard_of(softmax: ir.Operation) -> list[ir.Operation]:
+    """Return the operations that replace NaN, of rows without keys, by 0; the last one first."""
+    readers = [use.owner.operation for use in softmax.results[0].uses]
+    nan = next((op for op in readers if op.name == "onnx.IsNaN"), None)
+    where = None if nan is None else reader_of(nan.results[0])
+    if nan is None or where is None or where.name != "onnx.Where" or len(readers) != _GUARDED:
+        return []
+    zero = constant_value(where.operands[1])
+    is_zero = zero is not None and zero.size == 1 and zero.item() == 0
+    same = where.operands[0] == nan.results[0] and where.operands[2] == softmax.results[0]
+    return [where, nan] if is_zero and same else []
 
 
 def reader_of(value: ir.Value) -> ir.Operation | None:
@@ -91,7 +112,7 @@ def factor_of(op: ir.Operation) -> tuple[float, ir.Value] | None:
 def unrepeated(value: ir.Value) -> ir.Value | None:
     """Return `b g t d` if ``value``, `b (g n) t d`, repeats each head of it ``n`` times."""
     merge = made_by(value, "Reshape")
-    repeat = None if merge is None else made_by(merge.operands[0], "Expand")
+    repeat = None if merge is None else made_by(merge.operands[0], "Expand", "Tile")
     spread = None if repeat is None else made_by(repeat.operands[0], "Unsqueeze")
     if repeat is None or spread is None:
         return None

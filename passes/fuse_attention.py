@@ -79,8 +79,7 @@ def _term(make: Build, mask: Mask, like: ir.Value) -> ir.Value:
     """Return what a mask adds to scores."""
     if mask.fill is None:
         return make.cast(mask.value, element_type(like))
-    least = max(mask.fill, -3e38)  # not infinite when it is added to a score
-    fill, zero = make.scalar(least, like), make.scalar(0.0, like)
+    fill, zero = make.scalar(mask.fill, like), make.scalar(0.0, like)
     return make.where(mask.value, *((fill, zero) if mask.inverted else (zero, fill)))
 
 
@@ -169,6 +168,19 @@ def _turned(make: Build, k: ir.Value) -> ir.Value:
     rank, turn = len(shape_of(k)), made_by(k, "Transpose")
     swapped = [*range(rank - 2), rank - 1, rank - 2]
     if turn is None:
-        return make.transpose(k, swapped)
+        return _turned_flat(make, k) or make.transpose(k, swapped)
     before = attribute(turn, "perm") or list(reversed(range(rank)))
     return make.transpose(turn.operands[0], [before[dim] for dim in swapped])
+
+
+def _turned_flat(make: Build, k: ir.Value) -> ir.Value | None:
+    """Return keys `b h t d` of keys that were transposed as `(b h) t d`, else ``None``."""
+    split = made_by(k, "Reshape")
+    turn = None if split is None else made_by(split.operands[0], "Transpose")
+    if turn is None or attribute(turn, "perm") != [0, 2, 1] or len(shape_of(k)) != _HEADS:
+        return None
+    flat, (batch, heads, size, keys) = turn.operands[0], sizes_of(k)
+    if sizes_of(flat) != [batch * heads, keys, size]:
+        return None
+    merge = made_by(flat, "Reshape")
+    return make.shaped(flat if merge is None else merge.operands[0], [batch, heads, keys, size])
