@@ -14,6 +14,7 @@ from tensoropt.passes.registry import create
 from tensoropt.runtime.support.collectives import DOMAIN
 
 if TYPE_CHECKING:
+    from tensoropt.compiler.cost.device import Device
     from tensoropt.compiler.training.spec import TrainingSpec
 
 __all__ = ["BuildTrainingStepPass"]
@@ -98,6 +99,10 @@ class BuildTrainingStepPass(Pass):
             groups=";".join(map(str, spec.groups)),
         )
 
+    def for_device(self, device: Device) -> BuildTrainingStepPass:
+        """Return the pass that builds the step for ranks on ``device``."""
+        return replace(self, fuse_attention=device.has_attention)
+
     @classmethod
     def read(cls, module: ir.Module) -> BuildTrainingStepPass:
         """Return the pass that built the step in ``module``; raises UserError for bad options."""
@@ -116,7 +121,11 @@ class BuildTrainingStepPass(Pass):
         _build(module, self.spec, fuses=fuses)
         options = [option for option in fields(self) if option.metadata.get("option", True)]
         own = {option.name: getattr(self, option.name) for option in options}
-        settings = {name: value for name, value in own.items() if value is not None}
+        settings = {
+            name: "true" if value is True else value
+            for name, value in own.items()
+            if value is not None and value is not False
+        }
         TRAINING.set(module.operation.attributes, settings)
 
     @property

@@ -197,8 +197,7 @@ def step_of(
     if training is None:
         return None
     step = training.step(planned, compared=compared)
-    fuses = request is not None and request.description.has_attention
-    return replace(step, fuse_attention=fuses)
+    return step if request is None else step.for_device(request.description)
 
 
 def _patterns(given: str | Sequence[str]) -> str:

@@ -49,7 +49,7 @@ def training_notes(
     yield from _exporter(module)
     if precision == "bfloat16":
         yield "note: ONNX Runtime has no bfloat16 kernels for CPUs: run this with --provider cuda"
-    if keys.TRAINING.get(step.operation.attributes, {}).get("fuse_attention"):
+    if keys.TRAINING.get(step.operation.attributes, {}).get("fuse_attention") == "true":
         yield from _with_scores(step)
     left = sorted(count_missing_kernels(step).items())
     if left:

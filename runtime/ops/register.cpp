@@ -53,6 +53,8 @@ Ops ops_of_both() {
 Ops ops_standing_in() {
   Ops ops;
   append(ops, Place::Device);
+  ops.others.push_back(attention_op());
+  ops.others.push_back(attention_gradient_op());
   const auto on_cpu = barrier_op(Place::Host).GetExecutionProviderType;
   for (auto& op : ops.collectives) op.GetExecutionProviderType = on_cpu;
   for (auto& op : ops.others) op.GetExecutionProviderType = on_cpu;
