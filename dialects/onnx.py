@@ -19,6 +19,7 @@ from tensoropt.runtime.support.drawing import RANDOM
 
 __all__ = [
     "ATTENTION",
+    "ATTENTIONS",
     "ATTENTION_GRADIENT",
     "BLOCKED_ATTENTION",
     "BLOCKED_GRADIENT",
@@ -81,6 +82,9 @@ Attributes: ``scale``, ``causal``, ``window``, ``softcap``."""
 ATTENTION_GRADIENT = "tensoropt.AttentionGradient"
 """``AttentionGradient(dy, q, k, v, y, lse, bias, lengths, offset)`` returns the gradients of q, k, v
 and, if it is present, of the bias."""
+
+ATTENTIONS = frozenset((ATTENTION, ATTENTION_GRADIENT))
+"""Operators with a kernel of ours on processors."""
 
 BLOCKED_ATTENTION = "tensoropt.BlockedAttention"
 """``BlockedAttention(q, k, v, mask)`` is ``softmax(q k) v`` of long sequences, in blocks.

@@ -47,6 +47,7 @@ __all__ = [
     "device_of",
     "load_device",
     "names_groups",
+    "runs_attention",
 ]
 
 _FOLDER = Path(__file__).with_name("devices")
@@ -133,8 +134,8 @@ class Device:
 
     @property
     def has_attention(self) -> bool:
-        """True if ranks run `tensoropt.Attention`: its kernel is for processors, not for GPUs."""
-        return self.provider == "cpu"
+        """True if ranks have the kernel of `tensoropt.Attention`."""
+        return runs_attention(self.provider)
 
     def waits(self, ranks: int) -> Waiting:
         """Return the waiting of ``ranks`` ranks, measured for the next larger or largest number."""
@@ -213,6 +214,14 @@ class Device:
             fits = mesh.size <= self.devices_per_node or self.devices_per_node % block == 0
             links.append(self.intra_node if fits or extent == 1 else self.network)
         return tuple(reversed(links))
+
+
+def runs_attention(provider: str) -> bool:
+    """Return whether an execution provider has the kernel of `tensoropt.Attention`.
+
+    It is for processors, not for GPUs.
+    """
+    return provider == "cpu"
 
 
 def device_names() -> list[str]:

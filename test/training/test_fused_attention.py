@@ -249,7 +249,7 @@ def test_dropout_and_other_types_are_kept(tmp_path: Path) -> None:
     notes = training_notes(build(path, spec_of(LOSS)), step, "float32", ())
     kept = [note for note in notes if "scores are kept" in note]
     assert len(kept) == 1
-    assert "'layer0/attention/Softmax', 'layer1/attention/Softmax'" in kept[0]
+    assert "'layer0/attention/softmax', 'layer1/attention/softmax'" in kept[0]
     (tmp_path / "plain").mkdir()
     narrow = build(_gpt(tmp_path / "plain"), spec_of(LOSS, precision="float16"), fuses=True)
     assert not _operations(narrow, onnx.ATTENTION)
