@@ -21,9 +21,9 @@ __all__ = [
     "ATTENTION",
     "ATTENTIONS",
     "ATTENTION_GRADIENT",
+    "BARRIER",
     "BLOCKED_ATTENTION",
     "BLOCKED_GRADIENT",
-    "BARRIER",
     "CLASSICAL",
     "CONSTANT",
     "MIXTURE_GRADIENT",
@@ -76,12 +76,12 @@ ATTENTION = "tensoropt.Attention"
 
 Queries are `b h s d`, keys `b g t d`, values `b g t e`; consecutive heads of queries share one of
 keys. ``bias`` broadcasts to `b h s t`, keys from ``lengths`` on are not read, and ``offset`` is the
-place of the first query. The second result, `b h s`, has the logarithms of the sums of exponentials.
-Attributes: ``scale``, ``causal``, ``window``, ``softcap``."""
+place of the first query. The second result, `b h s`, has the logarithms of the sums of
+exponentials. Attributes: ``scale``, ``causal``, ``window``, ``softcap``."""
 
 ATTENTION_GRADIENT = "tensoropt.AttentionGradient"
-"""``AttentionGradient(dy, q, k, v, y, lse, bias, lengths, offset)`` returns the gradients of q, k, v
-and, if it is present, of the bias."""
+"""``AttentionGradient(dy, q, k, v, y, lse, bias, lengths, offset)`` returns the gradients of q, k,
+v and, if it is wanted, of the bias."""
 
 ATTENTIONS = frozenset((ATTENTION, ATTENTION_GRADIENT))
 """Operators with a kernel of ours on processors."""

@@ -18,7 +18,9 @@ _MATRICES = 3
 _GUARDED = 2
 """Readers of a softmax with NaN replaced."""
 
-_AFTER_PRODUCT = frozenset(f"onnx.{name}" for name in ("Add", "Cast", "Div", "Mul", "Tanh", "Where"))
+_AFTER_PRODUCT = frozenset(
+    f"onnx.{name}" for name in ("Add", "Cast", "Div", "Mul", "Tanh", "Where")
+)
 """Operations between the scores and their softmax."""
 
 

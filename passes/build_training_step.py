@@ -37,8 +37,8 @@ class BuildTrainingStepPass(Pass):
     activations that the backward pass recomputes: none, light, half or blocks (see the pass
     `recompute`), or auto, which lets the search choose. The clones come with the search; until then
     the function is marked `topt.recompute`. With several `micro-batches`, gradients accumulate over
-    them, as sums that may stay partial until the update. With `fuse-attention`, ranks have the kernel
-    of `tensoropt.Attention`: attention in float32 becomes this operation (see the pass
+    them, as sums that may stay partial until the update. With `fuse-attention`, ranks have the
+    kernel of `tensoropt.Attention`: attention in float32 becomes this operation (see the pass
     `fuse-attention`), and its scores are not saved.
 
     Parameters become state (`topt.state`) that the step takes and returns (`topt.updates`), like

@@ -18,8 +18,8 @@ from tensoropt.compiler.importer.model_file import (
 )
 from tensoropt.compiler.importer.storage import Folder, check_stored, locate
 from tensoropt.compiler.importer.ties import Ties, find_ties
-from tensoropt.compiler.importer.triangles import triangle_of
 from tensoropt.compiler.importer.training_conversion import check_static
+from tensoropt.compiler.importer.triangles import triangle_of
 from tensoropt.compiler.protos.attributes import AttributeTable
 from tensoropt.compiler.protos.graph_checks import node_error
 from tensoropt.compiler.protos.names import Namer
@@ -49,10 +49,10 @@ def import_model(
     """Return the model in the file ``path`` as a module in the current MLIR context.
 
     Weights are not read, except those that may be transposed copies of others, which become a
-    `Transpose`, and in training square ones that may be causal masks. Missing files of external data are recorded in the module. ``dims`` gives sizes to
-    symbolic dimensions, or ranges; both are recorded too. With ``training`` the model is converted
-    (see :func:`load_model`), and a symbolic dimension is an error. Raises :class:`UserError` for
-    anything that is not a valid model.
+    `Transpose`, and in training square ones that may be causal masks. Missing files of external
+    data are recorded in the module. ``dims`` gives sizes to symbolic dimensions, or ranges; both
+    are recorded too. With ``training`` the model is converted (see :func:`load_model`), and a
+    symbolic dimension is an error. Raises :class:`UserError` for anything that is not a valid model.
     """
     model = load_model(Path(path), dims, training=training)
     if training:

@@ -123,7 +123,8 @@ def _is_corner(op: ir.Operation) -> bool:
     whole = (shapes[0] or [])[-2:]
     starts, *steps = given
     is_first = starts is not None and not starts.any()
-    return is_first and whole[0] == whole[1] and all(x is not None and (x == 1).all() for x in steps)
+    is_dense = all(x is not None and (x == 1).all() for x in steps)
+    return is_first and is_dense and whole[0] == whole[1]
 
 
 def _triangle(op: ir.Operation) -> tuple[bool, int] | None:

@@ -36,8 +36,8 @@ __all__ = ["build_training_step"]
 def build_training_step(module: ir.Module, spec: TrainingSpec, *, fuses: bool = False) -> None:
     """Turn the forward `@main` of a prepared ``module`` into the training step of ``spec``.
 
-    With ``fuses``, attention operators become `tensoropt.Attention` where its kernel has their form.
-    Linear in the operations. Raises UserError for a symbolic dimension, an opset before
+    With ``fuses``, attention operators become `tensoropt.Attention` where its kernel has their
+    form. Linear in the operations. Raises UserError for a symbolic dimension, an opset before
     ``TRAINING_OPSET``, a loss that does not exist, an op without a gradient, and if the loss
     depends on no parameter.
     """

@@ -156,7 +156,8 @@ def _step(form: Form, folder: Path, *, fuses: bool) -> tuple[Step, dict[str, Arr
     }
     x = rng.standard_normal((B, T, W)).astype(np.float32)
     nodes = [node for name, count in heads.items() for node in _projected(name, count)]
-    nodes += [*form.nodes, ("Mul", ["y", "y"], "sq", {}), ("ReduceSum", ["sq"], "l", {"keepdims": 0})]
+    nodes += [*form.nodes, ("Mul", ["y", "y"], "sq", {})]
+    nodes.append(("ReduceSum", ["sq"], "l", {"keepdims": 0}))
     literals = {
         **_LITERALS, **{f"heads{n}": np.array([B, T, n, D]) for n in (H, G)},
     }  # fmt: skip

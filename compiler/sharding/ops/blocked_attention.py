@@ -1,4 +1,4 @@
-"""`tensoropt.BlockedAttention` and its gradient: attention of long sequences, in blocks and in rings.
+"""`tensoropt.BlockedAttention` and its gradient, of long sequences, in blocks and in rings.
 
 A rank expands them into operators of the standard.
 """

@@ -125,8 +125,8 @@ class Training:
 
     ``seed`` returns the int64 scalar input of the step, which differs in every step. ``update``
     sets the value that a buffer (an argument of ``@main``, such as a running mean) has after the
-    step. ``number`` returns a new number each time, to seed random numbers of an op. With ``fuses``,
-    ranks have the kernel of `tensoropt.Attention`.
+    step. ``number`` returns a new number each time, to seed random numbers of an op. With
+    ``fuses``, ranks have the kernel of `tensoropt.Attention`.
     """
 
     seed: Callable[[], ir.Value]
