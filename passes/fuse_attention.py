@@ -62,7 +62,7 @@ class _Biases:
 
     made: dict[tuple[Mask, ...], ir.Value] = field(default_factory=dict)
 
-    def of(self, make: Build, masks: list[Mask], like: ir.Value) -> ir.Value | None:
+    def add(self, make: Build, masks: list[Mask], like: ir.Value) -> ir.Value | None:
         """Return the sum of the terms of ``masks``, ``None`` without masks."""
         if not masks:
             return None
@@ -96,10 +96,10 @@ def _fuse(chain: Chain, make: NamedBuild, masks: _Biases) -> bool:
         k, by_key = _unscaled(chain.k)
         k, by_turned = _unscaled(_turned(make, k))
         v = chain.v
-        bias = masks.of(make, chain.masks, q)
-        own = unrepeated(k), unrepeated(v)
-        if own[0] is not None and own[1] is not None:
-            k, v = own
+        bias = masks.add(make, chain.masks, q)
+        key, value = unrepeated(k), unrepeated(v)
+        if key is not None and value is not None:
+            k, v = key, value
         if rank < _HEADS:  # sequences by head, or with one head
             q, k, v = (make.unsqueeze(x, [1]) for x in (q, k, v))
             outer = bias is not None and len(shape_of(bias)) == rank
@@ -143,7 +143,7 @@ def _fuse_blocked(op: ir.Operation, make: NamedBuild, masks: _Biases) -> bool:
         if mask is not None:
             is_bool = element_type(mask) == ir.IntegerType.get_signless(1)
             own = [Mask(mask, -float("inf") if is_bool else None)]
-        bias, causal = masks.of(make, own, q), bool(attribute(op, "causal", 0))
+        bias, causal = masks.add(make, own, q), bool(attribute(op, "causal", 0))
         if not fits_kernel(q, k, v, bias):
             return False
         y = attend_in_kernel(make, q, k, v, bias, scale=scale, causal=causal)

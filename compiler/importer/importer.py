@@ -52,7 +52,7 @@ def import_model(
     `Transpose`, and in training square ones that may be causal masks. Missing files of external
     data are recorded in the module. ``dims`` gives sizes to symbolic dimensions, or ranges; both
     are recorded too. With ``training`` the model is converted (see :func:`load_model`), and a
-    symbolic dimension is an error. Raises :class:`UserError` for anything that is not a valid model.
+    symbolic dimension is an error. Raises :class:`UserError` for anything that is no valid model.
     """
     model = load_model(Path(path), dims, training=training)
     if training:

@@ -18,7 +18,7 @@ _MATRIX = 2
 
 
 def triangle_of(stored: StoredTensor) -> str | None:
-    """Return what a weight of square matrices tells of each pair of row and key.
+    """Return the kind of causal mask that a weight of square matrices is.
 
     ``hides`` if it is 0 up to the place of the row and hides later keys when it is added to scores,
     ``earlier`` for bools that are true up to that place, ``later`` for bools that are true after

@@ -71,8 +71,8 @@ def _with_scores(step: ir.Module) -> Iterator[str]:
     ]
     if names:
         yield (
-            "note: attention with dropout, or of a form without a kernel, whose scores are kept "
-            f"for the backward pass: {_names(names)}"
+            "note: attention with dropout, or of a form without a kernel, keeps its scores for the "
+            f"backward pass: {_names(names)}"
         )
 
 

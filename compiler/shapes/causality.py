@@ -31,7 +31,7 @@ _KEYS_FIRST = {"onnx.LessOrEqual": False, "onnx.Greater": True}
 
 
 _EARLIER, _LATER, _HIDES = "earlier", "later", "hides"
-"""What arguments that are causal masks tell, see `topt.triangle`."""
+"""The kinds of arguments that are causal masks, see `topt.triangle`."""
 
 
 def sees_earlier(value: ir.Value) -> bool:
@@ -95,7 +95,7 @@ def _compares(value: ir.Value, *, later: bool) -> bool:
 
 
 def _triangle_of(value: ir.Value) -> str | None:
-    """Return what an argument of the program tells of keys, see `topt.triangle`."""
+    """Return the kind of an argument that is a causal mask, see `topt.triangle`."""
     main = ir.BlockArgument(value).owner.owner
     if main is None or main.operation.name != "func.func":
         return None

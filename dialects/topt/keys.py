@@ -321,7 +321,8 @@ LISTED = _key("listed", _FLAG, ARGUMENT)
 FIXED = _key("fixed", _FLAG, ARGUMENT)
 """The argument is a weight that the exporter does not list as a parameter."""
 TRIANGLE = _key("triangle", _TEXT, ARGUMENT)
-"""The argument is a causal mask that `hides` later keys, or is true for `earlier` or `later` ones."""
+"""The kind of causal mask that the argument is: it `hides` later keys, or is true for `earlier` or
+`later` ones."""
 STATE = _key("state", _TEXT, ARGUMENT)
 """The kind of state that the argument is, which a training step takes and returns."""
 OF = _key("of", _TEXT, ARGUMENT)

@@ -248,7 +248,7 @@ def test_dropout_and_other_types_are_kept(tmp_path: Path) -> None:
     step = build(path, spec_of(LOSS), fuses=True)
     assert not _operations(step, onnx.ATTENTION)
     notes = training_notes(build(path, spec_of(LOSS)), step, "float32", ())
-    kept = [note for note in notes if "scores are kept" in note]
+    kept = [note for note in notes if "keeps its scores" in note]
     assert len(kept) == 1
     assert "'layer0/attention/softmax', 'layer1/attention/softmax'" in kept[0]
     (tmp_path / "plain").mkdir()
@@ -261,4 +261,4 @@ def test_no_note_if_all_is_fused(tmp_path: Path) -> None:
     notes = training_notes(
         build(path, spec_of(LOSS)), build(path, spec_of(LOSS), fuses=True), "float32", ()
     )
-    assert not [note for note in notes if "scores are kept" in note]
+    assert not [note for note in notes if "keeps its scores" in note]

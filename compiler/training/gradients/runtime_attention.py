@@ -47,8 +47,8 @@ def _result(
         own, bias = Heads(heads.queries, 1), add_present(make, biases)
         plain = own.query(make, query), heads.unpack(make, key), heads.unpack(make, value)
         if fits_kernel(*plain, bias):
-            y = attend_in_kernel(make, *plain, bias, scale=scale, softcap=softcap, causal=causal)
-            return own.result(make, y, packed=True)
+            options = {"scale": scale, "softcap": softcap, "causal": causal}
+            return own.result(make, attend_in_kernel(make, *plain, bias, **options), packed=True)
     added = [grouped_bias(make, heads, bias) for bias in biases if bias is not None]
     if not added and not softcap and (y := attend_in_blocks(make, q, k, v, scale, causal=causal)):
         return heads.result(make, y, packed=True)
