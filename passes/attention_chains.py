@@ -66,17 +66,17 @@ def read_chain(softmax: ir.Operation) -> Chain | None:
         return None
     if attribute(softmax, "axis", -1) not in (-1, len(scores) - 1):
         return None
-    chain, last, guard = [softmax], reader_of(softmax.results[0]), _guard_of(softmax)
+    ops, last, guard = [softmax], reader_of(softmax.results[0]), _guard_of(softmax)
     if guard:
-        chain, last = [*guard, softmax], reader_of(guard[0].results[0])
+        ops, last = [*guard, softmax], reader_of(guard[0].results[0])
     if last is not None and last.name == "onnx.Cast" and is_float(last.results[0]):
-        chain.insert(0, last)
+        ops.insert(0, last)
         last = reader_of(last.results[0])
-    if last is None or last.name != "onnx.MatMul" or last.operands[0] != chain[0].results[0]:
+    if last is None or last.name != "onnx.MatMul" or last.operands[0] != ops[0].results[0]:
         return None
     scored = softmax.operands[0]
-    found = Chain(scored, scored, last.operands[1], last, chain, guarded=bool(guard))
-    return found if _read_scores(found, softmax.operands[0]) else None
+    chain = Chain(scored, scored, last.operands[1], last, ops, guarded=bool(guard))
+    return chain if _read_scores(chain, softmax.operands[0]) else None
 
 
 def _guard_of(softmax: ir.Operation) -> list[ir.Operation]:
@@ -119,50 +119,50 @@ def unrepeated(value: ir.Value) -> ir.Value | None:
     if repeat is None or spread is None:
         return None
     x = spread.operands[0]
-    own, wide, one, whole = (
+    single, wide, spread_shape, whole = (
         static_shape(v.type) for v in (x, repeat.results[0], repeat.operands[0], value)
     )
-    if not own or not wide or not whole or len(own) != 4 or len(wide) != 5:
+    if not single or not wide or not whole or len(single) != 4 or len(wide) != 5:
         return None
-    batch, groups, keys, size = own
-    repeated = one == [batch, groups, 1, keys, size]
+    batch, groups, keys, size = single
+    repeated = spread_shape == [batch, groups, 1, keys, size]
     merged = whole == [batch, groups * wide[2], keys, size]
     return x if repeated and merged and wide == [batch, groups, wide[2], keys, size] else None
 
 
-def _read_scores(found: Chain, value: ir.Value) -> bool:
+def _read_scores(chain: Chain, value: ir.Value) -> bool:
     """Read the operations from the masks back to the product; return whether all are known."""
     scaled = False
     while (op := owner(value)) is not None and reader_of(value) is not None:
-        found.others.append(op)
+        chain.others.append(op)
         if op.name == "onnx.MatMul":
-            found.q, found.k = op.operands
-            found.scale *= found.softcap or 1.0
+            chain.q, chain.k = op.operands
+            chain.scale *= chain.softcap or 1.0
             return True
         if op.name == "onnx.Cast" and is_float(op.operands[0]):
             value = op.operands[0]
         elif (by := factor_of(op)) is not None:
             number, value = by
-            found.scale *= number
+            chain.scale *= number
             scaled = True
-        elif op.name == "onnx.Tanh" and not found.softcap and found.scale > 0:
-            found.softcap, found.scale, value = found.scale, 1.0, op.operands[0]
+        elif op.name == "onnx.Tanh" and not chain.softcap and chain.scale > 0:
+            chain.softcap, chain.scale, value = chain.scale, 1.0, op.operands[0]
             scaled = True
-        elif not scaled and (under := _unmasked(found, op)) is not None:
+        elif not scaled and (under := _unmasked(chain, op)) is not None:
             value = under
         else:
             return False
     return False
 
 
-def _unmasked(found: Chain, op: ir.Operation) -> ir.Value | None:
+def _unmasked(chain: Chain, op: ir.Operation) -> ir.Value | None:
     """Note the mask of an operation; return the scores that it masks, ``None`` if it does not."""
     shape = static_shape(op.results[0].type)
     if op.name == "onnx.Add":
         for scores, term in ((0, 1), (1, 0)):
             mask = _unstretched(op.operands[term])
             if static_shape(op.operands[scores].type) == shape and _is_scored(op.operands[scores]):
-                _note(found, Mask(mask), causal=is_causal_term(mask))
+                _note(chain, Mask(mask), causal=is_causal_term(mask))
                 return op.operands[scores]
     if op.name == "onnx.Where":
         condition, *sides = op.operands
@@ -172,15 +172,15 @@ def _unmasked(found: Chain, op: ir.Operation) -> ir.Value | None:
             if fill is None or fill.size != 1 or not fill.item() <= HIDDEN:
                 continue
             causal = (sees_later if number else sees_earlier)(condition)
-            _note(found, Mask(condition, float(fill.item()), bool(number)), causal=causal)
+            _note(chain, Mask(condition, float(fill.item()), bool(number)), causal=causal)
             return sides[number] if static_shape(sides[number].type) == shape else None
     return None
 
 
-def _note(found: Chain, mask: Mask, *, causal: bool) -> None:
-    found.causal |= causal
+def _note(chain: Chain, mask: Mask, *, causal: bool) -> None:
+    chain.causal |= causal
     if not causal:
-        found.masks.append(mask)
+        chain.masks.append(mask)
 
 
 def _unstretched(mask: ir.Value) -> ir.Value:

@@ -132,8 +132,8 @@ def _grouped(
 
 
 def _attend(found: Chain, make: NamedBuild, q: ir.Value, k: ir.Value, v: ir.Value) -> ir.Value:
-    own = found.masks[0] if found.masks else None
-    mask = None if own is None else own.value
-    if own is not None and own.inverted:
-        mask = make.unary("Not", own.value)
+    first = found.masks[0] if found.masks else None
+    mask = None if first is None else first.value
+    if first is not None and first.inverted:
+        mask = make.unary("Not", first.value)
     return attend_long(make, q, k, v, mask, causal=found.causal)

@@ -60,19 +60,19 @@ class FuseAttentionPass(Pass):
 class _Biases:
     """The bias of each mask, built once for all layers that have it."""
 
-    made: dict[tuple[Mask, ...], ir.Value] = field(default_factory=dict)
+    biases: dict[tuple[Mask, ...], ir.Value] = field(default_factory=dict)
 
     def add(self, make: Build, masks: list[Mask], like: ir.Value) -> ir.Value | None:
         """Return the sum of the terms of ``masks``, ``None`` without masks."""
         if not masks:
             return None
         key = tuple(masks)
-        if key not in self.made:
-            first, *others = (_term(make, mask, like) for mask in masks)
-            for other in others:
-                first = make.add(first, other)
-            self.made[key] = first
-        return self.made[key]
+        if key not in self.biases:
+            total, *terms = (_term(make, mask, like) for mask in masks)
+            for term in terms:
+                total = make.add(total, term)
+            self.biases[key] = total
+        return self.biases[key]
 
 
 def _term(make: Build, mask: Mask, like: ir.Value) -> ir.Value:
@@ -126,9 +126,9 @@ def _fuse(chain: Chain, make: NamedBuild, masks: _Biases) -> bool:
 
 def _fuse_blocked(op: ir.Operation, make: NamedBuild, masks: _Biases) -> bool:
     """Replace an attention in blocks; return whether the kernel has its form."""
-    (q, scale), k, v, *others = _unscaled(op.operands[0]), *list(op.operands)[1:]
+    (q, scale), k, v, *rest = _unscaled(op.operands[0]), *list(op.operands)[1:]
     rank = len(shape_of(q))
-    mask = others[0] if others else None
+    mask = rest[0] if rest else None
     if rank not in (_HEADS, _GROUPED) or (rank == _GROUPED and mask is not None):
         return False
     with ir.InsertionPoint(op):
@@ -139,11 +139,11 @@ def _fuse_blocked(op: ir.Operation, make: NamedBuild, masks: _Biases) -> bool:
             q = make.reshape(q, [batch, groups * each, rows, size])
             k, v = (make.squeeze(x, [2]) for x in (k, v))
         k = _turned(make, k)
-        own = []
+        terms = list[Mask]()
         if mask is not None:
             is_bool = element_type(mask) == ir.IntegerType.get_signless(1)
-            own = [Mask(mask, -float("inf") if is_bool else None)]
-        bias, causal = masks.add(make, own, q), bool(attribute(op, "causal", 0))
+            terms = [Mask(mask, -float("inf") if is_bool else None)]
+        bias, causal = masks.add(make, terms, q), bool(attribute(op, "causal", 0))
         if not fits_kernel(q, k, v, bias):
             return False
         y = attend_in_kernel(make, q, k, v, bias, scale=scale, causal=causal)

@@ -116,12 +116,12 @@ def _is_corner(op: ir.Operation) -> bool:
     """Return whether a `Slice` takes the first rows and keys."""
     if op.name != "onnx.Slice" or len(op.operands) < 2:
         return False
-    given = [constant_value(x) for i, x in enumerate(op.operands) if i in (1, 4)]
+    bounds = [constant_value(x) for i, x in enumerate(op.operands) if i in (1, 4)]
     shapes = [static_shape(x.type) for x in (op.operands[0], op.results[0])]
-    if any(x is None for x in (*given, *shapes)):
+    if any(x is None for x in (*bounds, *shapes)):
         return False
     whole = (shapes[0] or [])[-2:]
-    starts, *steps = given
+    starts, *steps = bounds
     is_first = starts is not None and not starts.any()
     is_dense = all(x is not None and (x == 1).all() for x in steps)
     return is_first and is_dense and whole[0] == whole[1]

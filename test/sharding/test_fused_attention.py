@@ -18,7 +18,7 @@ def cases(
     lengths: bool = False, offset: int = 0, **attributes: Any,
 ) -> tuple[Case, Case]:  # fmt: skip
     """Return an attention and its gradient."""
-    given = Operands(
+    operands = Operands(
         normal(_BATCH, heads, _ROWS, _SIZE, seed=1),
         normal(_BATCH, shared, keys, _SIZE, seed=2),
         normal(_BATCH, shared, keys, _VALUE, seed=3),
@@ -27,18 +27,18 @@ def cases(
         np.array([offset], np.int64) if offset else None,
     )
     oracle = Oracle(0.7, **attributes)
-    y, lse = (x.astype(np.float32) for x in oracle.forward(given))
+    y, lse = (x.astype(np.float32) for x in oracle.forward(operands))
     dy = normal(*y.shape, seed=5)
-    found = [x.astype(np.float32) for x in oracle.backward(given, dy)]
-    last = max(index for index, x in enumerate(given) if x is not None)
-    others, held = list(given[3 : last + 1]), {"scale": 0.7, **attributes}
+    gradients = [x.astype(np.float32) for x in oracle.backward(operands, dy)]
+    last = max(index for index, x in enumerate(operands) if x is not None)
+    others, options = list(operands[3 : last + 1]), {"scale": 0.7, **attributes}
     forward = Case(
-        "Attention", [*given[:3], *others], held, 1, "tensoropt", results=(True, True),
+        "Attention", [*operands[:3], *others], options, 1, "tensoropt", results=(True, True),
         expected=(y, lse),
     )  # fmt: skip
     backward = Case(
-        "AttentionGradient", [dy, *given[:3], y, lse, *others], held, 1, "tensoropt",
-        results=(True,) * len(found), expected=found,
+        "AttentionGradient", [dy, *operands[:3], y, lse, *others], options, 1, "tensoropt",
+        results=(True,) * len(gradients), expected=gradients,
     )  # fmt: skip
     return forward, backward
 

@@ -28,7 +28,7 @@ class _Places:
     queries: tuple[int, ...]
     keys: tuple[int, ...]
     bias: int
-    made: tuple[int, ...]
+    results: tuple[int, ...]
     key_gradients: tuple[int, ...] = ()
     bias_gradient: tuple[int, ...] = ()
 
@@ -97,7 +97,7 @@ def _rule(info: OpInfo, places: _Places) -> Rule | None:
 def _along(info: OpInfo, places: _Places, dim: int, *, keyed: bool) -> FactorMap:
     """Return the factor along a dimension of queries, and of keys if ``keyed``."""
     operands = dict.fromkeys(places.queries, dim)
-    results = dict.fromkeys(places.made, dim)
+    results = dict.fromkeys(places.results, dim)
     if keyed:
         operands |= dict.fromkeys(places.keys, dim)
         results |= dict.fromkeys(places.key_gradients, dim)
@@ -109,9 +109,9 @@ def _along(info: OpInfo, places: _Places, dim: int, *, keyed: bool) -> FactorMap
         operands[places.lengths] = 0
     present = {index for index, result in enumerate(info.results) if result is not None}
     partial = not present <= results.keys()
-    own = {index: dim for index, dim in results.items() if index in present}
+    kept = {index: dim for index, dim in results.items() if index in present}
     return FactorMap(
-        operands, own, reduction="sum" if partial else None, padded=not partial and keyed
+        operands, kept, reduction="sum" if partial else None, padded=not partial and keyed
     )
 
 

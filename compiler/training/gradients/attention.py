@@ -79,8 +79,8 @@ def _in_kernel(
     is_wide = f.info.attribute("softmax_precision", _FLOAT) == _FLOAT
     if not f.training.fuses or f.has_result(3) or not is_wide:
         return None
-    own = Heads(heads.queries, 1)
-    q, k, v = own.query(make, query), heads.unpack(make, key), heads.unpack(make, value)
+    queries = Heads(heads.queries, 1)
+    q, k, v = queries.query(make, query), heads.unpack(make, key), heads.unpack(make, value)
     bias = None
     if f.has(_MASK):
         bias = _explicit_mask(f, f.operands[_MASK], q, sizes_of(k)[-2], -math.inf)[1]
@@ -88,7 +88,7 @@ def _in_kernel(
         return None
     softcap = float(f.info.attribute("softcap", 0.0))
     y = attend_in_kernel(make, q, k, v, bias, scale=scale, softcap=softcap, causal=causal)
-    return own.result(make, y, packed=len(f.info.shape(0)) == _PACKED)
+    return queries.result(make, y, packed=len(f.info.shape(0)) == _PACKED)
 
 
 def _is_plain(f: ForwardOp) -> bool:

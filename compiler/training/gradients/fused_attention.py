@@ -18,14 +18,14 @@ def fused(b: Backward) -> Gradients:
     others = [
         b.operand(i) if b.has(i) else b.make.no_value() for i in range(_BIAS, len(b.operands))
     ]
-    wanted = len(b.operands) > _BIAS and b.wanted[_BIAS]
-    kinds = [value.type for value in (*operands, *others[: int(wanted)])]
+    has_bias = len(b.operands) > _BIAS and b.wanted[_BIAS]
+    kinds = [value.type for value in (*operands, *others[: int(has_bias)])]
     names = ("scale", "causal", "window", "softcap")
-    given = dict(b.info.attributes)
-    found = b.make.onnx_many(
+    attributes = dict(b.info.attributes)
+    gradients = b.make.onnx_many(
         onnx.ATTENTION_GRADIENT,
         [b.dy, *operands, b.result(0), b.result(1), *others],
         kinds,
-        **{name: onnx_attr(given[name]) for name in names if name in given},
+        **{name: onnx_attr(attributes[name]) for name in names if name in attributes},
     )
-    return b.first(*found)
+    return b.first(*gradients)

@@ -30,10 +30,10 @@ def fits_kernel(q: ir.Value, k: ir.Value, v: ir.Value, bias: ir.Value | None = N
         return False
     if any(len(shape_of(x)) != _RANK or None in shape_of(x) for x in (q, k, v)):
         return False
-    (batch, heads, rows, size), (others, shared, keys, _), own = map(sizes_of, (q, k, v))
-    if 0 in (batch, heads, rows, size, shared, keys, own[3]) or heads % shared:
+    (batch, heads, rows, size), (key_batch, shared, keys, _), value = map(sizes_of, (q, k, v))
+    if 0 in (batch, heads, rows, size, shared, keys, value[3]) or heads % shared:
         return False
-    if (others, sizes_of(k)[3]) != (batch, size) or own[:3] != [batch, shared, keys]:
+    if (key_batch, sizes_of(k)[3]) != (batch, size) or value[:3] != [batch, shared, keys]:
         return False
     if bias is None:
         return True

@@ -44,11 +44,13 @@ def _result(
     v = heads.key(make, value, flip=False)
     scale = float(f.info.attribute("scale", 0.0)) or 1.0 / math.sqrt(shape_of(q)[-1] or 1)
     if f.training.fuses:
-        own, bias = Heads(heads.queries, 1), add_present(make, biases)
-        plain = own.query(make, query), heads.unpack(make, key), heads.unpack(make, value)
+        queries, bias = Heads(heads.queries, 1), add_present(make, biases)
+        plain = queries.query(make, query), heads.unpack(make, key), heads.unpack(make, value)
         if fits_kernel(*plain, bias):
-            options = {"scale": scale, "softcap": softcap, "causal": causal}
-            return own.result(make, attend_in_kernel(make, *plain, bias, **options), packed=True)
+            fused = attend_in_kernel(
+                make, *plain, bias, scale=scale, softcap=softcap, causal=causal
+            )
+            return queries.result(make, fused, packed=True)
     added = [grouped_bias(make, heads, bias) for bias in biases if bias is not None]
     if not added and not softcap and (y := attend_in_blocks(make, q, k, v, scale, causal=causal)):
         return heads.result(make, y, packed=True)
