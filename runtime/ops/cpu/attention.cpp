@@ -49,7 +49,8 @@ class Block {
       const auto total = totals_.data()[row], factor = total > 0 ? 1 / total : total;
       float* sums = plain_.data() + row * value_width_;
       for (std::size_t i = 0; i < value_width_; ++i) sums[i] *= factor;
-      lse[first + row] = total == 0 ? -kInfinity : maxima_.data()[row] * kLn2 + std::log(total);
+      if (lse)
+        lse[first + row] = total == 0 ? -kInfinity : maxima_.data()[row] * kLn2 + std::log(total);
     }
     store_rows(plain_.data(), value_width_, rows_.count(), attention_.type, y, first,
                attention_.value_size);
