@@ -205,20 +205,23 @@ struct TransposeJob {
   float* to;
   std::size_t to_pitch;
   float factor;
+  const float* factors;  // or null
 
   template <class Unit>
   TENSOROPT_INLINE void run() const {
     using V = typename Unit::V;
     constexpr std::size_t kLanes = Unit::kLanes;
-    for (std::size_t row = 0; row < rows; row += kLanes)
-      for (std::size_t column = 0; column < columns; column += kLanes) {
+    for (std::size_t column = 0; column < columns; column += kLanes) {
+      const auto scale = factors ? V::load(factors + column) : V::all(factor);
+      for (std::size_t row = 0; row < rows; row += kLanes) {
         typename V::Floats square[kLanes];
         for (std::size_t i = 0; i < kLanes; ++i)
-          square[i] = V::load(from + (row + i) * from_pitch + column) * factor;
+          square[i] = V::load(from + (row + i) * from_pitch + column) * scale;
         V::transpose(square);
         for (std::size_t i = 0; i < kLanes; ++i)
           V::store(to + (column + i) * to_pitch + row, square[i]);
       }
+    }
   }
 };
 
@@ -282,7 +285,12 @@ void multiply_scores(const Tile& tile, const float* factors) {
 
 void transpose(const float* from, std::size_t from_pitch, std::size_t rows, std::size_t columns,
                float* to, std::size_t to_pitch, float factor) {
-  run_on_vectors(TransposeJob{from, from_pitch, rows, columns, to, to_pitch, factor});
+  run_on_vectors(TransposeJob{from, from_pitch, rows, columns, to, to_pitch, factor, nullptr});
+}
+
+void transpose(const float* from, std::size_t from_pitch, std::size_t rows, std::size_t columns,
+               float* to, std::size_t to_pitch, const float* factors) {
+  run_on_vectors(TransposeJob{from, from_pitch, rows, columns, to, to_pitch, 0.0f, factors});
 }
 
 void multiply_rows(const float* a, const float* b, std::size_t rows, std::size_t lanes,

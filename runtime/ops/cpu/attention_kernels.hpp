@@ -71,6 +71,10 @@ void multiply_scores(const Tile& tile, const float* factors);  // of the same pi
 void transpose(const float* from, std::size_t from_pitch, std::size_t rows, std::size_t columns,
                float* to, std::size_t to_pitch, float factor);
 
+// The same with a factor for each column.
+void transpose(const float* from, std::size_t from_pitch, std::size_t rows, std::size_t columns,
+               float* to, std::size_t to_pitch, const float* factors);
+
 // sums[r] = sum over x of a[r][x] * b[r][x], of rows of `lanes` floats.
 void multiply_rows(const float* a, const float* b, std::size_t rows, std::size_t lanes,
                    float* sums);
