@@ -11,7 +11,9 @@ constexpr int kRequired = 0, kOptional = 1;  // OrtCustomOpInputOutputCharacteri
 void attend(const AttentionNode& self, OrtKernelContext* context) {
   const auto attention = read_attention(self, context, 0, 3);
   auto* y = self.api.output(context, 0, result_shape(attention));
-  auto* lse = static_cast<float*>(self.api.output(context, 1, lse_shape(attention)));
+  float* lse = nullptr;
+  if (self.api.output_count(context) > 1)
+    lse = static_cast<float*>(self.api.output(context, 1, lse_shape(attention)));
   const AttentionParts parts(attention, y, lse);
   self.api.parallel(context, parts.count(), [&](std::size_t part) { parts.run(part); });
 }
@@ -87,6 +89,9 @@ CustomOp attention_op() {
   };
   op.GetOutputType = [](const CustomOp*, std::size_t index) {
     return index == 1 ? int(Element::Float32) : kUndefined;
+  };
+  op.GetOutputCharacteristic = [](const CustomOp*, std::size_t index) {
+    return index > 0 ? kOptional : kRequired;
   };
   op.KernelComputeV2 = compute_attention<attend>;
   op.InferOutputShapeFn = infer_results;

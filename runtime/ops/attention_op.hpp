@@ -5,7 +5,7 @@
 
 namespace tensoropt {
 
-// `Attention`, CPU only: (q, k, v, bias?, lengths?, offset?) -> (y, lse). All are float32 or
+// `Attention`, CPU only: (q, k, v, bias?, lengths?, offset?) -> (y, lse?). All are float32 or
 // bfloat16, with sums in float32.
 //
 // q is [B, Hq, Tq, D], k [B, Hk, Tk, D], v [B, Hk, Tk, Dv]; query head h reads key head

@@ -24,7 +24,7 @@ class Block {
         value_width_(rounded_up(attention.value_size, kLaneUnit)),
         keys_({attention.type, attention.k, attention.size}, kKeys),
         values_({attention.type, attention.v, attention.value_size}, kKeys),
-        plain_(padded_ * std::max(width_, value_width_)), queries_(padded_ * width_),
+        plain_(kStrip * std::max(width_, value_width_)), queries_(padded_ * width_),
         sums_(padded_ * value_width_), scores_(kKeys * kStrip), maxima_(padded_), totals_(padded_),
         decays_(kStrip) {
     std::fill_n(sums_.data(), padded_ * value_width_, 0.0f);
@@ -40,29 +40,51 @@ class Block {
   }
 
   void write(void* y, float* lse) {
-    const auto first = rows_.first_row();
-    for (std::size_t strip = 0; strip < rows_.strips(); ++strip)
+    const auto size = attention_.value_size;
+    for (std::size_t strip = 0; strip < rows_.strips(); ++strip) {
+      const auto first = rows_.first_row() + strip * kStrip, count = rows_of(strip);
+      const bool in_place = is_whole(count, size);
+      float* to = in_place ? static_cast<float*>(y) + first * size : plain_.data();
       transpose(sums_.data() + strip * kStrip * value_width_, kStrip, value_width_,
-                rows_.lanes(strip), plain_.data() + strip * kStrip * value_width_, value_width_,
-                1.0f);
-    for (std::size_t row = 0; row < rows_.count(); ++row) {
-      const auto total = totals_.data()[row], factor = total > 0 ? 1 / total : total;
-      float* sums = plain_.data() + row * value_width_;
-      for (std::size_t i = 0; i < value_width_; ++i) sums[i] *= factor;
-      lse[first + row] = total == 0 ? -kInfinity : maxima_.data()[row] * kLn2 + std::log(total);
+                rows_.lanes(strip), to, value_width_, factors(strip, lse));
+      if (!in_place) store_rows(to, value_width_, count, attention_.type, y, first, size);
     }
-    store_rows(plain_.data(), value_width_, rows_.count(), attention_.type, y, first,
-               attention_.value_size);
   }
 
  private:
+  std::size_t rows_of(std::size_t strip) const {
+    return std::min(kStrip, rows_.count() - strip * kStrip);
+  }
+
+  // True if `count` rows of `size` elements consist of squares that are transposed in place.
+  bool is_whole(std::size_t count, std::size_t size) const {
+    return attention_.type == Element::Float32 && count % kLaneUnit == 0 && size % kLaneUnit == 0;
+  }
+
   void lay_queries() {
-    load_rows(Rows{attention_.type, attention_.q, attention_.size}.from(rows_.first_row()),
-              rows_.count(), plain_.data(), width_, padded_);
-    for (std::size_t strip = 0; strip < rows_.strips(); ++strip)
-      transpose(plain_.data() + strip * kStrip * width_, width_, kStrip, width_,
-                queries_.data() + strip * kStrip * width_, kStrip,
+    const Rows all{attention_.type, attention_.q, attention_.size};
+    for (std::size_t strip = 0; strip < rows_.strips(); ++strip) {
+      const auto rows = all.from(rows_.first_row() + strip * kStrip);
+      const auto count = rows_of(strip);
+      const bool in_place = is_whole(count, attention_.size);
+      if (!in_place) load_rows(rows, count, plain_.data(), width_, kStrip);
+      transpose(in_place ? static_cast<const float*>(rows.data) : plain_.data(), width_,
+                rows_.lanes(strip), width_, queries_.data() + strip * kStrip * width_, kStrip,
                 QueryRows::query_scale(attention_));
+    }
+  }
+
+  // The reciprocals of the sums of a strip's weights. Writes their logarithms, too.
+  const float* factors(std::size_t strip, float* lse) {
+    const float *totals = totals_.data() + strip * kStrip,
+                *maxima = maxima_.data() + strip * kStrip;
+    float* factors = decays_.data();
+    for (std::size_t lane = 0; lane < rows_.lanes(strip); ++lane)
+      factors[lane] = totals[lane] == 0 ? 0 : 1 / totals[lane];
+    const auto first = rows_.first_row() + strip * kStrip;
+    for (std::size_t row = 0; lse && row < rows_of(strip); ++row)
+      lse[first + row] = totals[row] == 0 ? -kInfinity : maxima[row] * kLn2 + std::log(totals[row]);
+    return factors;
   }
 
   void add_keys(KeyRange tile) {
@@ -96,7 +118,7 @@ class Block {
   const QueryRows& rows_;
   std::size_t padded_, width_, value_width_;
   TileOfRows keys_, values_;
-  FloatArray plain_;    // rows of queries, then of results
+  FloatArray plain_;    // rows of queries of a strip, then of results
   FloatArray queries_;  // by strip: dimensions by queries
   FloatArray sums_;     // by strip: dimensions of values by queries
   FloatArray scores_;

@@ -35,7 +35,7 @@ struct Attention {
   }
 };
 
-// The forward pass in parts, which may run at the same time.
+// The forward pass in parts, which may run at the same time; `lse` or null.
 class AttentionParts {
  public:
   AttentionParts(const Attention& attention, void* y, float* lse);

@@ -7,7 +7,7 @@
 namespace tensoropt {
 
 // Rows and keys of a tile of the gradient.
-inline constexpr std::size_t kGradientRows = 2 * kStrip, kGradientKeys = 64;
+inline constexpr std::size_t kGradientRows = 4 * kStrip, kGradientKeys = 64;
 
 // A tile of keys and values.
 struct KeyTile {

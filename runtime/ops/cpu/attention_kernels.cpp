@@ -12,12 +12,6 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 enum class Start { Zero, Sum, Decayed };
 
-// Calls `body` for 0 up to `Count`, with constants.
-template <std::size_t Count, class Body>
-TENSOROPT_INLINE void repeat(const Body& body) {
-  for (std::size_t i = 0; i < Count; ++i) body(i);
-}
-
 // One block of sums, in registers.
 template <class Unit, std::size_t Count, bool Transposed, Start From>
 TENSOROPT_INLINE void sum_block(const Product& given, const float* a, const float* b, float* c,
@@ -115,14 +109,6 @@ struct WeighJob {
   }
 };
 
-// A job that replaces each vector of a tile: body(vectors, address of scores, row, lane).
-template <class Unit, class Body>
-TENSOROPT_INLINE void each_vector(const Tile& tile, const Body& body) {
-  for (std::size_t key = 0; key < tile.keys; ++key)
-    for (std::size_t at = 0; at < tile.lanes; at += Unit::kLanes)
-      body(tile.scores + key * tile.pitch + at, key * tile.pitch + at, key, at);
-}
-
 struct DifferentiateJob {
   const Tile& tile;
   float* products;
@@ -162,22 +148,22 @@ struct CapJob {
 
 struct MaskJob {
   const Tile& tile;
-  const std::int32_t *from, *to;
+  const float *from, *to;
 
   template <class Unit>
   TENSOROPT_INLINE void run() const {
     using V = typename Unit::V;
-    using Integers = typename V::Integers;
-    for (std::size_t key = 0; key < tile.keys; ++key)
-      for (std::size_t at = 0; at < tile.lanes; at += Unit::kLanes) {
+    const auto masked = V::all(-kInfinity);
+    for (std::size_t at = 0; at < tile.lanes; at += Unit::kLanes) {
+      const auto first = V::load(from + at), last = V::load(to + at);
+      auto number = typename V::Floats{};
+      for (std::size_t key = 0; key < tile.keys; ++key, number += 1.0f) {
         float* score = tile.scores + key * tile.pitch + at;
-        const Integers first = *reinterpret_cast<const Integers*>(from + at);
-        const Integers last = *reinterpret_cast<const Integers*>(to + at);
-        const Integers number = Integers{} + std::int32_t(key);
-        auto value = V::load(score);
-        value = number < first ? V::all(-kInfinity) : value;
-        V::store(score, number > last ? V::all(-kInfinity) : value);
+        // One comparison: GCC 12 computes a choice by two of them without vectors.
+        const auto distance = V::larger(first - number, number - last);
+        V::store(score, distance > 0.0f ? masked : V::load(score));
       }
+    }
   }
 };
 
@@ -219,20 +205,23 @@ struct TransposeJob {
   float* to;
   std::size_t to_pitch;
   float factor;
+  const float* factors;  // or null
 
   template <class Unit>
   TENSOROPT_INLINE void run() const {
     using V = typename Unit::V;
     constexpr std::size_t kLanes = Unit::kLanes;
-    for (std::size_t row = 0; row < rows; row += kLanes)
-      for (std::size_t column = 0; column < columns; column += kLanes) {
+    for (std::size_t column = 0; column < columns; column += kLanes) {
+      const auto scale = factors ? V::load(factors + column) : V::all(factor);
+      for (std::size_t row = 0; row < rows; row += kLanes) {
         typename V::Floats square[kLanes];
         for (std::size_t i = 0; i < kLanes; ++i)
-          square[i] = V::load(from + (row + i) * from_pitch + column) * factor;
+          square[i] = V::load(from + (row + i) * from_pitch + column) * scale;
         V::transpose(square);
         for (std::size_t i = 0; i < kLanes; ++i)
           V::store(to + (column + i) * to_pitch + row, square[i]);
       }
+    }
   }
 };
 
@@ -280,7 +269,7 @@ void cap_scores(const Tile& tile, float cap, float* slopes) {
   run_on_vectors(CapJob{tile, cap, slopes});
 }
 
-void mask_scores(const Tile& tile, const std::int32_t* from, const std::int32_t* to) {
+void mask_scores(const Tile& tile, const float* from, const float* to) {
   run_on_vectors(MaskJob{tile, from, to});
 }
 
@@ -296,7 +285,12 @@ void multiply_scores(const Tile& tile, const float* factors) {
 
 void transpose(const float* from, std::size_t from_pitch, std::size_t rows, std::size_t columns,
                float* to, std::size_t to_pitch, float factor) {
-  run_on_vectors(TransposeJob{from, from_pitch, rows, columns, to, to_pitch, factor});
+  run_on_vectors(TransposeJob{from, from_pitch, rows, columns, to, to_pitch, factor, nullptr});
+}
+
+void transpose(const float* from, std::size_t from_pitch, std::size_t rows, std::size_t columns,
+               float* to, std::size_t to_pitch, const float* factors) {
+  run_on_vectors(TransposeJob{from, from_pitch, rows, columns, to, to_pitch, 0.0f, factors});
 }
 
 void multiply_rows(const float* a, const float* b, std::size_t rows, std::size_t lanes,

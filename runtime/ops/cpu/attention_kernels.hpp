@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 
 namespace tensoropt {
 
@@ -60,9 +59,9 @@ void differentiate(const Tile& tile, float* products, const float* logs, const f
 // Replaces scores s by cap * tanh(s / cap), and writes the derivative to `slopes` if not null.
 void cap_scores(const Tile& tile, float cap, float* slopes);
 
-// Keys that a query reads, relative to the first of the tile: `from[x]` up to `to[x]` inclusive.
-// The scores of others become -infinity.
-void mask_scores(const Tile& tile, const std::int32_t* from, const std::int32_t* to);
+// A query reads the keys `from[x]` up to `to[x]` inclusive, relative to the first of the tile. The
+// scores of others become -infinity.
+void mask_scores(const Tile& tile, const float* from, const float* to);
 
 void add_to_scores(const Tile& tile, const float* terms);  // of the same pitch
 void scale_scores(const Tile& tile, float factor);
@@ -71,6 +70,10 @@ void multiply_scores(const Tile& tile, const float* factors);  // of the same pi
 // to[c][r] = from[r][c] * factor. Rows and columns are multiples of kLaneUnit.
 void transpose(const float* from, std::size_t from_pitch, std::size_t rows, std::size_t columns,
                float* to, std::size_t to_pitch, float factor);
+
+// The same with a factor for each column.
+void transpose(const float* from, std::size_t from_pitch, std::size_t rows, std::size_t columns,
+               float* to, std::size_t to_pitch, const float* factors);
 
 // sums[r] = sum over x of a[r][x] * b[r][x], of rows of `lanes` floats.
 void multiply_rows(const float* a, const float* b, std::size_t rows, std::size_t lanes,

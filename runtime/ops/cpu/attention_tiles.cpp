@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
+#include <tuple>
+#include <utility>
 
 #include "cpu/clones.hpp"
 #include "half.hpp"
@@ -25,13 +28,63 @@ void load(const Rows& rows, std::size_t at, float* to, std::size_t count) {
   else widen(static_cast<const BFloat16*>(rows.data) + at, to, count);
 }
 
-// A number relative to the first key of a tile, limited to 32 bits.
-std::int32_t relative(std::int64_t key, std::size_t first) {
-  constexpr std::int64_t kMost = 1 << 30;
-  return std::int32_t(std::clamp<std::int64_t>(key - std::int64_t(first), -kMost, kMost));
+constexpr std::align_val_t kAlignment{64};
+constexpr std::size_t kMostKept = std::size_t{1} << 20;  // floats of all arrays of a thread
+
+// Memory that a thread has used before. Arrays of up to twice the size are reused.
+class KeptMemory {
+ public:
+  KeptMemory() = default;
+  KeptMemory(const KeptMemory&) = delete;
+  ~KeptMemory() { shrink(0); }
+
+  // An array of at least `count` floats, and its number of floats.
+  std::pair<float*, std::size_t> take(std::size_t count) {
+    const auto fit = std::find_if(arrays_.begin(), arrays_.end(), [count](const auto& array) {
+      return array.second >= count && array.second / 2 <= count;
+    });
+    if (fit == arrays_.end())
+      return {static_cast<float*>(operator new[](count * sizeof(float), kAlignment)), count};
+    const auto array = *fit;
+    arrays_.erase(fit);
+    size_ -= array.second;
+    return array;
+  }
+
+  void keep(float* data, std::size_t count) {
+    arrays_.emplace_back(data, count);
+    size_ += count;
+    shrink(kMostKept);
+  }
+
+ private:
+  // Frees the oldest arrays until no more than `size` floats are left.
+  void shrink(std::size_t size) {
+    std::size_t freed = 0;
+    for (; size_ > size; ++freed) {
+      operator delete[](arrays_[freed].first, kAlignment);
+      size_ -= arrays_[freed].second;
+    }
+    arrays_.erase(arrays_.begin(), arrays_.begin() + std::ptrdiff_t(freed));
+  }
+
+  std::vector<std::pair<float*, std::size_t>> arrays_;
+  std::size_t size_ = 0;  // floats
+};
+
+thread_local KeptMemory kept_memory;
+
+// The number of a key relative to that of another, limited to exact floats.
+float relative(std::int64_t key, std::size_t first) {
+  constexpr std::int64_t kMost = 1 << 24;
+  return float(std::clamp<std::int64_t>(key - std::int64_t(first), -kMost, kMost));
 }
 
 }  // namespace
+
+FloatArray::FloatArray(std::size_t count) { std::tie(data_, count_) = kept_memory.take(count); }
+
+FloatArray::~FloatArray() { kept_memory.keep(data_, count_); }
 
 Rows Rows::from(std::size_t row) const {
   const auto bytes = row * width * element_info(int(type)).bytes;
@@ -119,10 +172,13 @@ void QueryRows::finish_scores(std::size_t strip, KeyRange range, const Tile& til
   if (attention_.cap > 0) cap_scores(tile, attention_.cap * kLog2E, slopes);
   if (attention_.bias) add_bias(strip, range, tile);
   const auto& bounds = bounds_[strip];
-  const bool ends = attention_.causal && std::int64_t(range.end) - 1 > bounds.least;
-  const bool begins =
-      attention_.window && std::int64_t(range.begin) <= bounds.most - attention_.window;
-  if (ends || begins) mask(strip, range, tile);
+  const auto begin = std::int64_t(range.begin), end = std::int64_t(range.end);
+  // Keys that all rows read are not masked.
+  const auto first_end = attention_.causal ? std::clamp(bounds.least + 1, begin, end) : end;
+  const auto last_begin =
+      attention_.window ? std::clamp(bounds.most - attention_.window + 1, begin, end) : begin;
+  if (last_begin > begin) mask(strip, {range.begin, std::size_t(last_begin)}, range, tile);
+  if (first_end < end) mask(strip, {std::size_t(first_end), range.end}, range, tile);
 }
 
 // Each row is loaded, also if it is that of other queries, and transposed.
@@ -141,14 +197,17 @@ void QueryRows::add_bias(std::size_t strip, KeyRange range, const Tile& tile) co
   add_to_scores(tile, columns.data());
 }
 
-void QueryRows::mask(std::size_t strip, KeyRange range, const Tile& tile) const {
-  std::int32_t from[kStrip], to[kStrip];
+void QueryRows::mask(std::size_t strip, KeyRange masked, KeyRange range, const Tile& tile) const {
+  float from[kStrip], to[kStrip];
   for (std::size_t lane = 0; lane < kStrip; ++lane) {
     const auto position = positions_[strip * kStrip + lane];
-    from[lane] = attention_.window ? relative(position - attention_.window + 1, range.begin) : 0;
-    to[lane] = relative(attention_.causal ? position : std::int64_t(range.end), range.begin);
+    from[lane] = attention_.window ? relative(position - attention_.window + 1, masked.begin) : 0;
+    to[lane] = relative(attention_.causal ? position : std::int64_t(range.end), masked.begin);
   }
-  mask_scores(tile, from, to);
+  const auto skipped = masked.begin - range.begin;
+  mask_scores(
+      {tile.scores + skipped * tile.pitch, tile.pitch, masked.end - masked.begin, tile.lanes}, from,
+      to);
 }
 
 }  // namespace tensoropt

@@ -3,8 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <new>
 #include <vector>
 
 #include "cpu/attention.hpp"
@@ -15,19 +13,19 @@ namespace tensoropt {
 // Queries that are computed together: three of the widest vectors.
 inline constexpr std::size_t kStrip = 48;
 
-// Floats aligned to cache lines, not initialised.
+// Floats aligned to cache lines, not initialised. A thread keeps some memory for its next arrays:
+// mapping the pages of new memory would take a good part of the time of a short part.
 class FloatArray {
  public:
-  explicit FloatArray(std::size_t count)
-      : data_(static_cast<float*>(operator new[](count * sizeof(float), kAlignment))) {}
-  float* data() const { return data_.get(); }
+  explicit FloatArray(std::size_t count);
+  ~FloatArray();
+  FloatArray(const FloatArray&) = delete;
+
+  float* data() const { return data_; }
 
  private:
-  static constexpr std::align_val_t kAlignment{64};
-  struct Delete {
-    void operator()(float* data) const { operator delete[](data, kAlignment); }
-  };
-  std::unique_ptr<float[], Delete> data_;
+  float* data_ = nullptr;
+  std::size_t count_ = 0;
 };
 
 // A row-major matrix of one of the types that attention takes.
@@ -107,7 +105,8 @@ class QueryRows {
 
   KeyRange keys_of(Bounds bounds) const;
   void add_bias(std::size_t strip, KeyRange range, const Tile& tile) const;
-  void mask(std::size_t strip, KeyRange range, const Tile& tile) const;
+  // Masks the keys `masked` of the tile of the keys `range`.
+  void mask(std::size_t strip, KeyRange masked, KeyRange range, const Tile& tile) const;
 
   const Attention& attention_;
   std::size_t batch_, key_head_, first_, count_, length_;
