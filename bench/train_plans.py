@@ -79,12 +79,14 @@ class Plan:
 
 
 def trained(path: Path, recipe: Recipe, recompute: str = "auto") -> driver.ir.Module:
-    """Return the training step of the model in a file; with "auto", all recompute alternatives."""
+    """Return the training step of the model in a file; with "auto", all recompute alternatives.
+
+    It is for ranks on processors.
+    """
     module = driver.load(path, {})
     driver.run_phase(module, "prepare")
-    driver.train(
-        module, BuildTrainingStepPass.from_spec(training_spec(recipe.optimizer), recompute)
-    )
+    step = BuildTrainingStepPass.from_spec(training_spec(recipe.optimizer), recompute)
+    driver.train(module, step.for_device(load_device("cpu")))
     return module
 
 

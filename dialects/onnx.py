@@ -19,8 +19,11 @@ from tensoropt.runtime.support.drawing import RANDOM
 
 __all__ = [
     "ATTENTION",
+    "ATTENTIONS",
     "ATTENTION_GRADIENT",
     "BARRIER",
+    "BLOCKED_ATTENTION",
+    "BLOCKED_GRADIENT",
     "CLASSICAL",
     "CONSTANT",
     "MIXTURE_GRADIENT",
@@ -69,13 +72,28 @@ BARRIER = "tensoropt.Barrier"
 """``Barrier(x, after)`` returns ``x`` after ``after`` has been computed."""
 
 ATTENTION = "tensoropt.Attention"
-"""``Attention(q, k, v, mask)`` is ``softmax(q k) v`` of long sequences, which runs in blocks.
+"""``Attention(q, k, v, bias, lengths, offset)`` is ``softmax(scale q k) v`` by a kernel of ours.
+
+Queries are `b h s d`, keys `b g t d`, values `b g t e`; consecutive heads of queries share one of
+keys. ``bias`` broadcasts to `b h s t`, keys from ``lengths`` on are not read, and ``offset`` is the
+place of the first query. The second result, `b h s`, has the logarithms of the sums of
+exponentials. Attributes: ``scale``, ``causal``, ``window``, ``softcap``."""
+
+ATTENTION_GRADIENT = "tensoropt.AttentionGradient"
+"""``AttentionGradient(dy, q, k, v, y, lse, bias, lengths, offset)`` returns the gradients of q, k,
+v and, if it is wanted, of the bias."""
+
+ATTENTIONS = frozenset((ATTENTION, ATTENTION_GRADIENT))
+"""Operators with a kernel of ours on processors."""
+
+BLOCKED_ATTENTION = "tensoropt.BlockedAttention"
+"""``BlockedAttention(q, k, v, mask)`` is ``softmax(q k) v`` of long sequences, in blocks.
 
 Queries are `... s d`, keys `... d t`, values `... t e`. The second result has the logarithms of the
 sums of exponentials. With ``causal``, a row sees the keys up to its own place."""
 
-ATTENTION_GRADIENT = "tensoropt.AttentionGradient"
-"""``AttentionGradient(q, k, v, y, total, dy, mask)`` returns the gradients of q, k and v."""
+BLOCKED_GRADIENT = "tensoropt.BlockedAttentionGradient"
+"""``BlockedAttentionGradient(q, k, v, y, total, dy, mask)`` returns the gradients of q, k and v."""
 
 MIXTURE_GRADIENT = "tensoropt.MoEGradient"
 """``MoEGradient(x, scores, w1, b1, w2, b2, dy)`` returns the gradients of the operands of a `MoE`.
@@ -459,6 +477,9 @@ def _make_schema(schema: Any, kinds: dict[str, int]) -> Schema:
 
 
 _CAUSAL = {"causal": 2}  # AttributeProto.INT
+_ATTENTION = {**_CAUSAL, "scale": 1, "softcap": 1, "window": 2}
+_SCALE = frozenset(("scale",))
+_GRADIENTS = ("dq", "dk", "dv", "dbias")
 _MIXTURE = {
     "activation_alpha": 1,  # AttributeProto.FLOAT
     "activation_beta": 1,
@@ -474,9 +495,11 @@ _OWN = {
     own.op_type: own
     for own in (
         Schema("Barrier", DOMAIN, 1, 2, 2, 1, 1, {}, frozenset(), ("y",)),
-        Schema("Attention", DOMAIN, 1, 3, 4, 2, 2, _CAUSAL, frozenset(), ("y", "total")),
+        Schema("Attention", DOMAIN, 1, 3, 6, 2, 2, _ATTENTION, _SCALE, ("y", "lse")),
+        Schema("AttentionGradient", DOMAIN, 1, 6, 9, 3, 4, _ATTENTION, _SCALE, _GRADIENTS),
+        Schema("BlockedAttention", DOMAIN, 1, 3, 4, 2, 2, _CAUSAL, frozenset(), ("y", "total")),
         Schema(
-            "AttentionGradient", DOMAIN, 1, 6, 7, 3, 3, _CAUSAL, frozenset(), ("dq", "dk", "dv")
+            "BlockedAttentionGradient", DOMAIN, 1, 6, 7, 3, 3, _CAUSAL, frozenset(), _GRADIENTS[:3]
         ),
         Schema("MoEGradient", DOMAIN, 1, 7, 7, 2, UNBOUNDED, _MIXTURE, frozenset(), ("gradients",)),
     )

@@ -11,8 +11,10 @@ from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt.keys import NAME, PARAM, TRAINING
 from tensoropt.passes.base import Pass
 from tensoropt.passes.registry import create
+from tensoropt.runtime.support.collectives import DOMAIN
 
 if TYPE_CHECKING:
+    from tensoropt.compiler.cost.device import Device
     from tensoropt.compiler.training.spec import TrainingSpec
 
 __all__ = ["BuildTrainingStepPass"]
@@ -35,7 +37,9 @@ class BuildTrainingStepPass(Pass):
     activations that the backward pass recomputes: none, light, half or blocks (see the pass
     `recompute`), or auto, which lets the search choose. The clones come with the search; until then
     the function is marked `topt.recompute`. With several `micro-batches`, gradients accumulate over
-    them, as sums that may stay partial until the update.
+    them, as sums that may stay partial until the update. With `fuse-attention`, ranks have the
+    kernel of `tensoropt.Attention`: attention in float32 becomes this operation (see the pass
+    `fuse-attention`), and its scores are not saved.
 
     Parameters become state (`topt.state`) that the step takes and returns (`topt.updates`), like
     the moments of the optimizer; scalars such as the learning rate are marked `topt.hyper`.
@@ -67,6 +71,7 @@ class BuildTrainingStepPass(Pass):
     freeze: str = ""
     freeze_rows: str = ""
     groups: str = ""
+    fuse_attention: bool = False
     searched_batches: str | None = field(default=None, metadata={"option": False})
     """Numbers of micro-batches to search, instead of ``micro_batches``. The pass refuses it: the
     caller, which has the model, builds a step for each number."""
@@ -94,6 +99,10 @@ class BuildTrainingStepPass(Pass):
             groups=";".join(map(str, spec.groups)),
         )
 
+    def for_device(self, device: Device) -> BuildTrainingStepPass:
+        """Return the pass that builds the step for ranks on ``device``."""
+        return replace(self, fuse_attention=device.has_attention)
+
     @classmethod
     def read(cls, module: ir.Module) -> BuildTrainingStepPass:
         """Return the pass that built the step in ``module``; raises UserError for bad options."""
@@ -108,10 +117,15 @@ class BuildTrainingStepPass(Pass):
             raise UserError(
                 f"--micro-batches: expected a number without a search, got: {self.searched_batches}"
             )
-        _build(module, self.spec)
+        fuses = self.fuse_attention and self.precision == "float32"
+        _build(module, self.spec, fuses=fuses)
         options = [option for option in fields(self) if option.metadata.get("option", True)]
         own = {option.name: getattr(self, option.name) for option in options}
-        settings = {name: value for name, value in own.items() if value is not None}
+        settings = {
+            name: "true" if value is True else value
+            for name, value in own.items()
+            if value is not None and value is not False
+        }
         TRAINING.set(module.operation.attributes, settings)
 
     @property
@@ -139,13 +153,20 @@ class BuildTrainingStepPass(Pass):
         )
 
 
-def _build(module: ir.Module, spec: TrainingSpec) -> None:
+def _build(module: ir.Module, spec: TrainingSpec, *, fuses: bool) -> None:
     """Turn ``module`` into the training step of ``spec``."""
     from tensoropt.compiler.training.cut import drop_unused_arguments
     from tensoropt.compiler.training.step import build_training_step
     from tensoropt.passes.dce import DcePass
+    from tensoropt.passes.fuse_attention import FuseAttentionPass
 
-    build_training_step(module, spec)
+    if fuses:
+        FuseAttentionPass().run(module)
+        DcePass().run(module)
+    build_training_step(module, spec, fuses=fuses)
+    main = onnx.function(module)
+    if fuses and any(op.name == f"onnx.{onnx.ATTENTION}" for op in onnx.walk(main)):
+        onnx.require_domain(module, DOMAIN)
     DcePass().run(module)
     drop_unused_arguments(module)  # inputs that the loss does not depend on
     for value, own in onnx.arguments(onnx.function(module)):

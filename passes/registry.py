@@ -26,6 +26,7 @@ _NAMES = (
     "fold-transposes",
     "block-attention",
     "dce",
+    "fuse-attention",
     "build-training-step",
     "assume-sizes",
     "schedule",

@@ -28,6 +28,9 @@ SPEED_TRAINED: Mapping[str, Model] = {
     "gpt2-25M": Gpt(
         layers=6, width=512, heads=8, vocabulary=12288, sequence=64, batch=8, dtype="float32"
     ),
+    "gpt2-2048": Gpt(
+        layers=2, width=256, heads=4, vocabulary=2048, sequence=2048, batch=2, dtype="float32"
+    ),
     "llama": TRAINED["llama"],
     "vit": TRAINED["vit"],
     "bert": Bert(layers=4, width=256, heads=4, vocabulary=4096, sequence=128, batch=8),

@@ -194,7 +194,10 @@ def step_of(
             raise UserError(f"{place}: is not for training, expected no {train}")
         if training is None and "training" in planned:
             raise UserError(f"{place}: is for training, expected {train} as well")
-    return None if training is None else training.step(planned, compared=compared)
+    if training is None:
+        return None
+    step = training.step(planned, compared=compared)
+    return step if request is None else step.for_device(request.description)
 
 
 def _patterns(given: str | Sequence[str]) -> str:

@@ -16,6 +16,7 @@ from tensoropt.compiler.calibrate.fit import fit_collectives, fit_operators
 from tensoropt.compiler.calibrate.samples import Measurements, OpSample, PlanSample
 from tensoropt.compiler.calibrate.wait_times import fit_waiting
 from tensoropt.compiler.cost.device import Device
+from tensoropt.dialects.onnx import ATTENTIONS
 from tensoropt.runtime.support.collectives import DOMAIN
 
 __all__ = ["Identity", "describe"]
@@ -73,8 +74,7 @@ def _merge(own: Sequence[OpSample], common: Sequence[OpSample]) -> Iterator[OpSa
     longer than elsewhere, as they read data that another core wrote in another layout. The fit of
     waiting accounts for that.
     """
-    ours = f"{DOMAIN}."  # collectives
-    kept = [s for s in own if not any(maker.startswith(ours) for maker in s.context)]
+    kept = [s for s in own if not any(map(_is_collective, s.context))]
     ran = {_kind(sample) for sample in kept if sample.time_s}
     seen = {(_kind(sample), sample.context) for sample in kept}
     yield from kept
@@ -82,6 +82,10 @@ def _merge(own: Sequence[OpSample], common: Sequence[OpSample]) -> Iterator[OpSa
         is_known = (_kind(sample), sample.context) in seen
         if not is_known and (not sample.time_s or _kind(sample) not in ran):
             yield sample
+
+
+def _is_collective(maker: str) -> bool:
+    return maker.startswith(f"{DOMAIN}.") and maker not in ATTENTIONS
 
 
 def _kind(sample: OpSample) -> tuple[str, str]:

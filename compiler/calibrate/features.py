@@ -67,7 +67,7 @@ def read_facts(path: Path) -> list[NodeFacts]:
     nodes = [node for node in cut.graph.node if node.op_type != "Constant"]
     running = [(node, own) for node, own in zip(nodes, numbers, strict=True) if own is not None]
     makers = {value: _name(node) for node, _ in running for value in node.output}
-    own = [node for node in proto.graph.node if node.domain == DOMAIN]
+    own = [node for node in proto.graph.node if _is_own(node)]
     makers.update((value, _name(node)) for node in own for value in node.output)
     aliases = _aliases(proto)
     single = [
@@ -118,14 +118,20 @@ def _without_collectives(proto: onnx.ModelProto) -> onnx.ModelProto:
     del cut.graph.node[:]
     types = {value.name: value for value in (*proto.graph.value_info, *proto.graph.output)}
     for node in proto.graph.node:
-        if node.domain == DOMAIN:
+        if _is_own(node):
             cut.graph.input.extend(types[value] for value in node.output if value in types)
         else:
             cut.graph.node.append(node)
-    kept = [entry for entry in proto.opset_import if entry.domain != DOMAIN]
-    del cut.opset_import[:]
-    cut.opset_import.extend(kept)
+    if all(node.domain != DOMAIN for node in cut.graph.node):
+        kept = [entry for entry in proto.opset_import if entry.domain != DOMAIN]
+        del cut.opset_import[:]
+        cut.opset_import.extend(kept)
     return cut
+
+
+def _is_own(node: onnx.NodeProto) -> bool:
+    """Return whether a node is a collective, or a pass over arrays, but no attention."""
+    return node.domain == DOMAIN and _name(node) not in ops.ATTENTIONS
 
 
 @dataclass(frozen=True)

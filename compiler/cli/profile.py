@@ -188,13 +188,15 @@ def _check_output(path: Path | None) -> None:
 def _request(args: argparse.Namespace, say: Progress) -> ProfileRequest:
     from tensoropt.compiler.calibrate.plans import prepare_model
     from tensoropt.compiler.calibrate.run import ProfileRequest
-    from tensoropt.compiler.cost.device import load_device
+    from tensoropt.compiler.cost.device import load_device, runs_attention
 
     started_s = time.monotonic()
     step = step_of(read_training(args), None)
     if step is not None and step.recompute == AUTO:
         step = replace(step, recompute="none")
     options = RankOptions(**options_in(args, RankOptions))
+    if step is not None:
+        step = replace(step, fuse_attention=runs_attention(options.provider))
     budget_s = args.budget or (_QUICK_S if args.quick else _BUDGET_S)
     ranges = parse_ranges(args.dim)
     dims = {name: mean_of(sizes) for name, sizes in ranges.items()}

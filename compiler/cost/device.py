@@ -47,6 +47,7 @@ __all__ = [
     "device_of",
     "load_device",
     "names_groups",
+    "runs_attention",
 ]
 
 _FOLDER = Path(__file__).with_name("devices")
@@ -103,6 +104,9 @@ class Device:
     With ``groups`` of unlike devices, it describes a rank of a program without stages, in which all
     ranks wait for the slowest: the slowest device, with the least memory. ``network`` connects the
     groups, which are on nodes of their own.
+
+    ``provider`` is the execution provider of the ranks: of the measurements, or as the description
+    says.
     """
 
     name: str
@@ -126,6 +130,12 @@ class Device:
     measured_models: tuple[MeasuredModel, ...] = ()
     machine: Machine | None = None
     groups: tuple[Group, ...] = ()
+    provider: str = "cuda"
+
+    @property
+    def has_attention(self) -> bool:
+        """True if ranks have the kernel of `tensoropt.Attention`."""
+        return runs_attention(self.provider)
 
     def waits(self, ranks: int) -> Waiting:
         """Return the waiting of ``ranks`` ranks, measured for the next larger or largest number."""
@@ -206,6 +216,14 @@ class Device:
         return tuple(reversed(links))
 
 
+def runs_attention(provider: str) -> bool:
+    """Return whether an execution provider has the kernel of `tensoropt.Attention`.
+
+    It is for processors, not for GPUs.
+    """
+    return provider == "cpu"
+
+
 def device_names() -> list[str]:
     """Return the sorted names of the devices that tensoropt includes."""
     return sorted(path.stem for path in _FOLDER.glob("*.toml"))
@@ -270,6 +288,7 @@ def _grouped(name: str, groups: Sequence[Group], between: Link | None = None) ->
         ),
         network=between or _slowest([own.network for own in every]),
         groups=tuple(groups),
+        provider="cpu" if all(own.provider == "cpu" for own in every) else "cuda",
     )
 
 
@@ -359,6 +378,7 @@ def _located(folder: Path, name: str) -> str:
 def _device(table: Table) -> Device:
     memory, efficiency = table.table("memory"), table.table("efficiency")
     links = table.table("link")
+    machine = read_machine(table.optional("measured_on"))
     device = Device(
         name=table.text("name"),
         peaks=_peaks(table.table("peak_flop_per_s")),
@@ -379,11 +399,19 @@ def _device(table: Table) -> Device:
         overlap=read_overlap(table.optional("overlap")),
         expected_error=read_expected_error(table.optional("expected_error")),
         measured_models=read_measured_models(table.tables("measured_model")),
-        machine=read_machine(table.optional("measured_on")),
+        machine=machine,
+        provider=_provider(table, machine),
     )
     for part in (memory, efficiency, links, table):
         part.reject_unread()
     return device
+
+
+def _provider(table: Table, machine: Machine | None) -> str:
+    """Return the execution provider; CUDA's, unless the description says so or was measured."""
+    if "provider" in table.names():
+        return table.text("provider")
+    return "cuda" if machine is None else machine.provider
 
 
 def _capacity_bytes(memory: Table) -> int | None:

@@ -16,9 +16,10 @@ from tensoropt.compiler.importer.model_file import (
     constant_tensor,
     load_model,
 )
-from tensoropt.compiler.importer.storage import Folder, check_stored
+from tensoropt.compiler.importer.storage import Folder, check_stored, locate
 from tensoropt.compiler.importer.ties import Ties, find_ties
 from tensoropt.compiler.importer.training_conversion import check_static
+from tensoropt.compiler.importer.triangles import triangle_of
 from tensoropt.compiler.protos.attributes import AttributeTable
 from tensoropt.compiler.protos.graph_checks import node_error
 from tensoropt.compiler.protos.names import Namer
@@ -48,10 +49,10 @@ def import_model(
     """Return the model in the file ``path`` as a module in the current MLIR context.
 
     Weights are not read, except those that may be transposed copies of others, which become a
-    `Transpose`. Missing files of external data are recorded in the module. ``dims`` gives sizes to
-    symbolic dimensions, or ranges; both are recorded too. With ``training`` the model is converted
-    (see :func:`load_model`), and a symbolic dimension is an error. Raises :class:`UserError` for
-    anything that is not a valid model.
+    `Transpose`, and in training square ones that may be causal masks. Missing files of external
+    data are recorded in the module. ``dims`` gives sizes to symbolic dimensions, or ranges; both
+    are recorded too. With ``training`` the model is converted (see :func:`load_model`), and a
+    symbolic dimension is an error. Raises :class:`UserError` for anything that is no valid model.
     """
     model = load_model(Path(path), dims, training=training)
     if training:
@@ -66,7 +67,8 @@ def import_model(
     name_outputs(inferred.graph, value_types(model.graph))
     model.proto = inferred
     with ir.Location.unknown():
-        module = _Importer(model, None if training else folder).module()
+        places = {"masks": folder} if training else {"folder": folder}
+        module = _Importer(model, **places).module()
         if folder.missing:
             keys.MISSING.set(module.operation.attributes, folder.missing)
         texts = {name: sizes_text(sizes) for name, sizes in (dims or {}).items()}
@@ -78,11 +80,16 @@ def import_model(
 
 
 class _Importer:
-    """Builds the module of one model; ``folder`` is searched for copies of weights."""
+    """Builds the module of one model.
 
-    def __init__(self, model: Model, folder: Folder | None = None) -> None:
+    ``folder`` is searched for copies of weights, ``masks`` for causal masks among them.
+    """
+
+    def __init__(
+        self, model: Model, folder: Folder | None = None, masks: Folder | None = None
+    ) -> None:
         self.model = model
-        self.folder = folder
+        self.folder, self.masks = folder, masks
         self.types = TypeTable()
         self.attributes = AttributeTable(self.types)
         self.namer = Namer()
@@ -126,11 +133,23 @@ class _Importer:
         kinds = ir.FunctionType.get(types, [result.type for result in results])
         function.attributes["function_type"] = ir.TypeAttr.get(kinds)
         given = [_argument(v.name, v.type) for v in inputs]
-        given += [_parameter(self.model.parameters[key]) for key in used]
+        given += [self._parameter(self.model.parameters[key]) for key in used]
         function.attributes["arg_attrs"] = ir.ArrayAttr.get(given)
         returned = [_argument(v.name, v.type) for v in graph.output]
         function.attributes["res_attrs"] = ir.ArrayAttr.get(returned)
         return ties
+
+    def _parameter(self, parameter: Parameter) -> ir.Attribute:
+        """Return the attributes of a parameter; in training, causal masks are found."""
+        attributes = {**keys.NAME.item(parameter.name), **keys.PARAM.item(True)}
+        if parameter.listed:
+            attributes |= keys.LISTED.item(True)
+        if parameter.fixed:
+            attributes |= keys.FIXED.item(True)
+        if self.masks is not None:
+            triangle = triangle_of(locate(self.masks, parameter.tensor))
+            attributes |= {} if triangle is None else keys.TRIANGLE.item(triangle)
+        return ir.DictAttr.get(attributes)
 
     def _transpose(self, matrix: ir.Value, name: str) -> ir.Value:
         kind = ir.RankedTensorType(matrix.type)
@@ -315,16 +334,6 @@ def _set_header(module: ir.Module, model: Model) -> None:
         keys.LOST.set(attributes, list(model.metadata.lost))
     if model.metadata.tied:
         keys.TIED.set(attributes, model.metadata.tied)
-
-
-def _parameter(parameter: Parameter) -> ir.Attribute:
-    """Return the attributes of a parameter."""
-    attributes = {**keys.NAME.item(parameter.name), **keys.PARAM.item(True)}
-    if parameter.listed:
-        attributes |= keys.LISTED.item(True)
-    if parameter.fixed:
-        attributes |= keys.FIXED.item(True)
-    return ir.DictAttr.get(attributes)
 
 
 def _argument(name: str, kind: onnx.TypeProto) -> ir.Attribute:

@@ -17,6 +17,7 @@ __all__ = [
 _ATTENTION = frozenset(
     {"Attention"} | {f"com.microsoft.{kind}Attention" for kind in ("", "MultiHead", "GroupQuery")}
 )
+_WHOLE = frozenset(("tensoropt.Attention", "tensoropt.BlockedAttention"))
 _HEADS = 1
 """The factor over heads in the rules of these ops."""
 _PRODUCTS = frozenset({"MatMul", "Gemm", "com.microsoft.FusedMatMul"})
@@ -31,7 +32,7 @@ def has_attention(graph: Graph) -> bool:
 
 def is_attention(graph: Graph, node: Node) -> bool:
     """Say if an op is a matrix product of two values that are no parameters, or two of these."""
-    return _is_blocked(node) or (_is_product(node) and not parameters(graph, node))
+    return _is_whole(node) or (_is_product(node) and not parameters(graph, node))
 
 
 def is_linear(graph: Graph, node: Node) -> bool:
@@ -77,11 +78,11 @@ def attention_heads(graph: Graph) -> dict[int, int]:
     return found
 
 
-def _is_blocked(node: Node) -> bool:
-    """Say if an op is a whole attention of a long sequence."""
+def _is_whole(node: Node) -> bool:
+    """Say if an op of ours is a whole attention."""
     if not isinstance(node, Op) or node.follows is not None:
         return False
-    return node.info.name == "tensoropt.Attention"
+    return node.info.name in _WHOLE
 
 
 def _is_product(node: Node) -> bool:

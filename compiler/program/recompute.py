@@ -31,6 +31,7 @@ _SAVED = """
     MatMul Gemm Einsum Conv ConvTranspose ConvInteger MatMulInteger DeformConv
     Attention LSTM GRU RNN Gather GatherND com.microsoft.FusedMatMul com.microsoft.Attention
     com.microsoft.MoE com.microsoft.MultiHeadAttention com.microsoft.GroupQueryAttention
+    tensoropt.Attention
 """
 _CONTRACTIONS = frozenset(_SAVED.split())
 """Ops with results that "light" saves: products and table lookups."""

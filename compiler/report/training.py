@@ -49,11 +49,65 @@ def training_notes(
     yield from _exporter(module)
     if precision == "bfloat16":
         yield "note: ONNX Runtime has no bfloat16 kernels for CPUs: run this with --provider cuda"
+    if keys.TRAINING.get(step.operation.attributes, {}).get("fuse_attention") == "true":
+        yield from _with_scores(step)
     left = sorted(count_missing_kernels(step).items())
     if left:
         opset = onnx.opsets(step)[""]
         ops = ", ".join(_missing_kernel(name, count, opset) for name, count in left)
         yield f"note: without CUDA kernels, and so on the CPU with --provider cuda too: {ops}"
+
+
+def _with_scores(step: ir.Module) -> Iterator[str]:
+    """Yield a line on attention that is not one operation."""
+    block = onnx.function(step).regions[0].blocks[0]
+    names = [
+        onnx.node_name(op.operation) or "Softmax"
+        for op in block
+        if op.operation.name == "onnx.Softmax"
+        and onnx.phase(op.operation) == "forward"
+        and _weighs_values(op.operation)
+        and _has_scores(op.operation.operands[0])
+    ]
+    if names:
+        yield (
+            "note: attention with dropout, or of a form without a kernel, keeps its scores for the "
+            f"backward pass: {_names(names)}"
+        )
+
+
+_BEFORE = frozenset(f"onnx.{name}" for name in ("Add", "Cast", "Div", "Mul", "Where"))
+_AFTER = frozenset(f"onnx.{name}" for name in ("Cast", "Mul", "Where"))
+_STEPS = 6
+"""Operations between a softmax and a product at most."""
+
+
+def _has_scores(value: ir.Value, steps: int = _STEPS) -> bool:
+    """Return whether a value is a product of two values that are no weights, possibly masked."""
+    op = onnx.owner(value)
+    if op is None or not steps:
+        return False
+    if op.name == "onnx.MatMul":
+        return not any(_is_weight(x) for x in op.operands)
+    return op.name in _BEFORE and any(_has_scores(x, steps - 1) for x in op.operands)
+
+
+def _is_weight(value: ir.Value) -> bool:
+    op = onnx.made_by(value, "Transpose", "Cast")
+    return onnx.owner(value) is None or (op is not None and _is_weight(op.operands[0]))
+
+
+def _weighs_values(softmax: ir.Operation, steps: int = _STEPS) -> bool:
+    """Return whether a product multiplies the result of an operation by values."""
+    for use in softmax.results[0].uses:
+        reader = use.owner.operation
+        if onnx.phase(reader) != "forward":
+            continue
+        if reader.name == "onnx.MatMul" and use.operand_number == 0:
+            return True
+        if reader.name in _AFTER and steps and _weighs_values(reader, steps - 1):
+            return True
+    return False
 
 
 def batch_notes(step: ir.Module) -> list[str]:

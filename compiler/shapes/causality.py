@@ -11,8 +11,10 @@ import math
 import numpy as np
 
 from tensoropt.compiler.protos.types import static_shape
+from tensoropt.dialects.elements import Array
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.onnx import attribute, constant_value, is_no_value, owner
+from tensoropt.dialects.onnx import attribute, carried, constant_value, is_no_value, owner
+from tensoropt.dialects.topt.keys import TRIANGLE
 
 __all__ = ["HIDDEN", "is_causal_term", "sees_earlier", "sees_later"]
 
@@ -28,6 +30,10 @@ _ROWS_FIRST = {"onnx.GreaterOrEqual": False, "onnx.Less": True}
 _KEYS_FIRST = {"onnx.LessOrEqual": False, "onnx.Greater": True}
 
 
+_EARLIER, _LATER, _HIDES = "earlier", "later", "hides"
+"""The kinds of arguments that are causal masks, see `topt.triangle`."""
+
+
 def sees_earlier(value: ir.Value) -> bool:
     """Return whether bools are true exactly for the keys up to the place of each row."""
     return _compares(value, later=False)
@@ -41,8 +47,15 @@ def sees_later(value: ir.Value) -> bool:
 def is_causal_term(value: ir.Value) -> bool:
     """Return whether terms of scores hide exactly the keys after the place of each row."""
     op, square = owner(value), _is_square(value)
-    if op is None or not square:
+    if op is None:
+        return _triangle_of(value) == _HIDES
+    if not square:
         return False
+    literal = constant_value(value)
+    if literal is not None:
+        return _is_hiding(literal)
+    if _is_corner(op):
+        return is_causal_term(op.operands[0])
     if op.name in _PASSING and _is_square(op.operands[0]):
         return is_causal_term(op.operands[0])
     if op.name == "onnx.Where":
@@ -55,8 +68,12 @@ def is_causal_term(value: ir.Value) -> bool:
 
 def _compares(value: ir.Value, *, later: bool) -> bool:
     op = owner(value)
-    if op is None or not _is_square(value):
+    if op is None:
+        return _triangle_of(value) == (_LATER if later else _EARLIER)
+    if not _is_square(value):
         return False
+    if _is_corner(op):
+        return _compares(op.operands[0], later=later)
     literal = constant_value(value)
     if literal is not None:
         seen = np.tri(literal.shape[-1], dtype=bool)
@@ -65,6 +82,9 @@ def _compares(value: ir.Value, *, later: bool) -> bool:
         return _compares(op.operands[0], later=later)
     if op.name == "onnx.Not":
         return _compares(op.operands[0], later=not later)
+    if op.name == "onnx.Equal":  # a triangle of ones is compared with 0
+        ones = [x for x, other in (op.operands, reversed(op.operands)) if _is_all(other, 0.0)]
+        return any(_compares(x, later=not later) for x in ones)
     if op.name in _ROWS_FIRST or op.name in _KEYS_FIRST:
         rows_first = op.name in _ROWS_FIRST
         rows, keys = op.operands if rows_first else reversed(op.operands)
@@ -72,6 +92,39 @@ def _compares(value: ir.Value, *, later: bool) -> bool:
         return name == later and _counts(rows, -2) and _counts(keys, -1)
     wanted = (True, 1) if later else (False, 0)
     return _triangle(op) == wanted and _is_all(op.operands[0], 1.0)
+
+
+def _triangle_of(value: ir.Value) -> str | None:
+    """Return the kind of an argument that is a causal mask, see `topt.triangle`."""
+    main = ir.BlockArgument(value).owner.owner
+    if main is None or main.operation.name != "func.func":
+        return None
+    attributes = carried(main.operation, "arg_attrs")
+    number = ir.BlockArgument(value).arg_number
+    return TRIANGLE.get(attributes[number]) if attributes else None
+
+
+def _is_hiding(literal: Array) -> bool:
+    """Return whether a literal is 0 up to the place of each row and hides later keys."""
+    if literal.dtype.kind != "f":
+        return False
+    seen = np.tri(literal.shape[-1], dtype=bool)
+    return bool(np.where(seen, literal == 0, literal <= HIDDEN).all())
+
+
+def _is_corner(op: ir.Operation) -> bool:
+    """Return whether a `Slice` takes the first rows and keys."""
+    if op.name != "onnx.Slice" or len(op.operands) < 2:
+        return False
+    bounds = [constant_value(x) for i, x in enumerate(op.operands) if i in (1, 4)]
+    shapes = [static_shape(x.type) for x in (op.operands[0], op.results[0])]
+    if any(x is None for x in (*bounds, *shapes)):
+        return False
+    whole = (shapes[0] or [])[-2:]
+    starts, *steps = bounds
+    is_first = starts is not None and not starts.any()
+    is_dense = all(x is not None and (x == 1).all() for x in steps)
+    return is_first and is_dense and whole[0] == whole[1]
 
 
 def _triangle(op: ir.Operation) -> tuple[bool, int] | None:

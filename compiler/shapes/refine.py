@@ -16,6 +16,8 @@ from tensoropt.dialects.onnx import (
     ATTENTION,
     ATTENTION_GRADIENT,
     BARRIER,
+    BLOCKED_ATTENTION,
+    BLOCKED_GRADIENT,
     MIXTURE_GRADIENT,
     function,
     node_name,
@@ -23,6 +25,11 @@ from tensoropt.dialects.onnx import (
     owner,
 )
 from tensoropt.dialects.sizes import sizes_of_type, tensor_type
+
+_OURS = frozenset(
+    (ATTENTION, ATTENTION_GRADIENT, BLOCKED_ATTENTION, BLOCKED_GRADIENT, MIXTURE_GRADIENT)
+)
+"""Operators of ours that stand for others of the standard or for kernels."""
 
 __all__ = ["inferred_dims", "merge_types", "refine_types", "replace_value", "update_signature"]
 
@@ -74,7 +81,7 @@ def _declare_rule_results(model: onnx.ModelProto, values: dict[ir.Value, str]) -
 
 def _is_ours(name: str) -> bool:
     """Return whether ONNX's inference does not know an operator."""
-    return name in (ATTENTION, ATTENTION_GRADIENT, MIXTURE_GRADIENT) or has_user_rule(name)
+    return name in _OURS or has_user_rule(name)
 
 
 def _emit_identity(emitter: Emitter, op: ir.Operation) -> None:

@@ -24,7 +24,7 @@ __all__ = ["NARROW", "WIDE", "compute_in"]
 _NARROW = """
     MatMul Gemm Einsum Conv ConvTranspose DeformConv Attention LSTM GRU RNN
     com.microsoft.FusedMatMul com.microsoft.MultiHeadAttention com.microsoft.Attention
-    com.microsoft.GroupQueryAttention tensoropt.Attention
+    com.microsoft.GroupQueryAttention tensoropt.BlockedAttention
 """
 NARROW = frozenset(_NARROW.split())
 """Ops that always run narrow."""
@@ -116,7 +116,7 @@ class _Walk:
         else:
             known = f"{domain}.{name}" in NARROW
             operands, results = (list(range(count if known else 0)) for count in counts)
-            if op.name == f"onnx.{onnx.ATTENTION}":  # its totals are always wide
+            if op.name == f"onnx.{onnx.BLOCKED_ATTENTION}":  # its totals are always wide
                 results = results[:1]
         return (
             [i for i in operands if self._is_ours(op.operands[i])],

@@ -33,16 +33,17 @@ from tensoropt.dialects.topt import keys
 __all__ = ["build_training_step"]
 
 
-def build_training_step(module: ir.Module, spec: TrainingSpec) -> None:
+def build_training_step(module: ir.Module, spec: TrainingSpec, *, fuses: bool = False) -> None:
     """Turn the forward `@main` of a prepared ``module`` into the training step of ``spec``.
 
-    Linear in the operations. Raises UserError for a symbolic dimension, an opset before
+    With ``fuses``, attention operators become `tensoropt.Attention` where its kernel has their
+    form. Linear in the operations. Raises UserError for a symbolic dimension, an opset before
     ``TRAINING_OPSET``, a loss that does not exist, an op without a gradient, and if the loss
     depends on no parameter.
     """
     _check(module)
     with module.context, ir.Location.unknown():
-        _Step(module, spec).build()
+        _Step(module, spec, fuses=fuses).build()
 
 
 def _check(module: ir.Module) -> None:
@@ -69,8 +70,8 @@ def _check_static(kind: ir.Type, where: str) -> None:
 
 
 class _Step:
-    def __init__(self, module: ir.Module, spec: TrainingSpec) -> None:
-        self.module, self.spec = module, spec
+    def __init__(self, module: ir.Module, spec: TrainingSpec, *, fuses: bool) -> None:
+        self.module, self.spec, self.fuses = module, spec, fuses
         self.marker = Marker()
         self.versions = onnx.opsets(module)
         self.opset = self.versions[""]
@@ -83,7 +84,7 @@ class _Step:
         with ir.InsertionPoint(self.signature.block):
             make = self._builder("loss", "forward")
             loss, weight = build_loss(make, self.signature, self.spec.loss)
-            training = Training(self._seed, self.buffers.__setitem__)
+            training = Training(self._seed, self.buffers.__setitem__, fuses=self.fuses)
             taped = tape(self.signature.block, self.versions, self.marker, training)
             parameters = [w for w in parameters if w not in self.buffers]
             reverse = Reverse(taped, set(parameters), self.marker, self.opset)

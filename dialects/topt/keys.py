@@ -83,6 +83,7 @@ __all__ = [
     "TIED",
     "TOGETHER",
     "TRAINING",
+    "TRIANGLE",
     "UNTIED",
     "UPDATES",
     "Carried",
@@ -319,6 +320,9 @@ LISTED = _key("listed", _FLAG, ARGUMENT)
 """The exporter lists the argument as a trainable parameter of the model."""
 FIXED = _key("fixed", _FLAG, ARGUMENT)
 """The argument is a weight that the exporter does not list as a parameter."""
+TRIANGLE = _key("triangle", _TEXT, ARGUMENT)
+"""The kind of causal mask that the argument is: it `hides` later keys, or is true for `earlier` or
+`later` ones."""
 STATE = _key("state", _TEXT, ARGUMENT)
 """The kind of state that the argument is, which a training step takes and returns."""
 OF = _key("of", _TEXT, ARGUMENT)

@@ -1,4 +1,5 @@
 // Entry point: registers domain `tensoropt` version 1 with a session's options.
+#include "attention_op.hpp"
 #include "barrier.hpp"
 #include "collective_op.hpp"
 #include "convolution_op.hpp"
@@ -44,12 +45,16 @@ Ops ops_of_both() {
   ops.others.push_back(elementwise_op());
   for (const bool transposed : {false, true}) ops.others.push_back(convolution_op(transposed));
   ops.others.push_back(weight_gradient_op());
+  ops.others.push_back(attention_op());
+  ops.others.push_back(attention_gradient_op());
   return ops;
 }
 
 Ops ops_standing_in() {
   Ops ops;
   append(ops, Place::Device);
+  ops.others.push_back(attention_op());
+  ops.others.push_back(attention_gradient_op());
   const auto on_cpu = barrier_op(Place::Host).GetExecutionProviderType;
   for (auto& op : ops.collectives) op.GetExecutionProviderType = on_cpu;
   for (auto& op : ops.others) op.GetExecutionProviderType = on_cpu;

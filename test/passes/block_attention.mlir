@@ -4,7 +4,7 @@
 // CHECK-LABEL: func.func @main
 module attributes {topt.opset = {ai.onnx = 20 : i64}} {
   func.func @main(%q: tensor<2x64x2xf32> {topt.name = "q"}, %k: tensor<2x2x64xf32> {topt.name = "k"}, %v: tensor<2x64x2xf32> {topt.name = "v"}) -> (tensor<2x64x2xf32> {topt.name = "y"}) {
-    // CHECK-NEXT: %[[Y:.*]]:2 = "onnx.tensoropt.Attention"([[ARG0:%\w+]], [[ARG1:%\w+]], [[ARG2:%\w+]]) {causal = 1 : i64} : (tensor<2x64x2xf32>, tensor<2x2x64xf32>, tensor<2x64x2xf32>) -> (tensor<2x64x2xf32>, tensor<2x64x1xf32>)
+    // CHECK-NEXT: %[[Y:.*]]:2 = "onnx.tensoropt.BlockedAttention"([[ARG0:%\w+]], [[ARG1:%\w+]], [[ARG2:%\w+]]) {causal = 1 : i64} : (tensor<2x64x2xf32>, tensor<2x2x64xf32>, tensor<2x64x2xf32>) -> (tensor<2x64x2xf32>, tensor<2x64x1xf32>)
     // CHECK-NEXT: return %[[Y]]#0
     %n0 = "onnx.Constant"() {value = dense<0> : tensor<i64>} : () -> tensor<i64>
     %n = "onnx.Constant"() {value = dense<64> : tensor<i64>} : () -> tensor<i64>
@@ -31,7 +31,7 @@ module attributes {topt.opset = {ai.onnx = 20 : i64}} {
 module attributes {topt.opset = {ai.onnx = 20 : i64}} {
   func.func @main(%q: tensor<2x64x2xf32> {topt.name = "q"}, %k: tensor<2x2x64xf32> {topt.name = "k"}, %v: tensor<2x64x2xf32> {topt.name = "v"}) -> (tensor<2x64x2xf32> {topt.name = "y"}) {
     // CHECK: %[[Q:.*]] = "onnx.Mul"([[ARG0:%\w+]], %{{.*}})
-    // CHECK-NEXT: "onnx.tensoropt.Attention"(%[[Q]], [[ARG1:%\w+]], [[ARG2:%\w+]]) {causal = 1 : i64}
+    // CHECK-NEXT: "onnx.tensoropt.BlockedAttention"(%[[Q]], [[ARG1:%\w+]], [[ARG2:%\w+]]) {causal = 1 : i64}
     %one = "onnx.Constant"() {value = dense<1> : tensor<i64>} : () -> tensor<i64>
     %shape = "onnx.Constant"() {value = dense<[64, 64]> : tensor<2xi64>} : () -> tensor<2xi64>
     %full = "onnx.ConstantOfShape"(%shape) {value = dense<-1.0e30> : tensor<1xf32>} : (tensor<2xi64>) -> tensor<64x64xf32>
@@ -53,7 +53,7 @@ module attributes {topt.opset = {ai.onnx = 20 : i64}} {
 module attributes {topt.opset = {ai.onnx = 20 : i64}} {
   func.func @main(%q: tensor<2x64x2xf32> {topt.name = "q"}, %k: tensor<2x2x64xf32> {topt.name = "k"}, %v: tensor<2x64x2xf32> {topt.name = "v"}, %hide: tensor<2x1x64xi1> {topt.name = "hide"}) -> (tensor<2x64x2xf32> {topt.name = "y"}) {
     // CHECK: %[[SEEN:.*]] = "onnx.Not"([[HIDDEN:%\w+]])
-    // CHECK-NEXT: "onnx.tensoropt.Attention"([[ARG0:%\w+]], [[ARG1:%\w+]], [[ARG2:%\w+]], %[[SEEN]]) {causal = 0 : i64}
+    // CHECK-NEXT: "onnx.tensoropt.BlockedAttention"([[ARG0:%\w+]], [[ARG1:%\w+]], [[ARG2:%\w+]], %[[SEEN]]) {causal = 0 : i64}
     %low = "onnx.Constant"() {value = dense<-3.0e38> : tensor<f32>} : () -> tensor<f32>
     %s = "onnx.MatMul"(%q, %k) : (tensor<2x64x2xf32>, tensor<2x2x64xf32>) -> tensor<2x64x64xf32>
     %m = "onnx.Where"(%hide, %low, %s) : (tensor<2x1x64xi1>, tensor<f32>, tensor<2x64x64xf32>) -> tensor<2x64x64xf32>
@@ -69,7 +69,7 @@ module attributes {topt.opset = {ai.onnx = 20 : i64}} {
 // CHECK-LABEL: func.func @main
 module attributes {topt.opset = {ai.onnx = 20 : i64}} {
   func.func @main(%q: tensor<2x64x2xf32> {topt.name = "q"}, %k: tensor<2x2x64xf32> {topt.name = "k"}, %v: tensor<2x64x2xf32> {topt.name = "v"}, %b: tensor<64x64xf32> {topt.name = "b", topt.param}) -> (tensor<2x64x2xf32> {topt.name = "y"}) {
-    // CHECK-NOT: tensoropt.Attention
+    // CHECK-NOT: tensoropt.BlockedAttention
     // CHECK: return
     %s = "onnx.MatMul"(%q, %k) : (tensor<2x64x2xf32>, tensor<2x2x64xf32>) -> tensor<2x64x64xf32>
     %m = "onnx.Add"(%s, %b) : (tensor<2x64x64xf32>, tensor<64x64xf32>) -> tensor<2x64x64xf32>
@@ -85,7 +85,7 @@ module attributes {topt.opset = {ai.onnx = 20 : i64}} {
 // CHECK-LABEL: func.func @main
 module attributes {topt.opset = {ai.onnx = 20 : i64}} {
   func.func @main(%q: tensor<2x64x2xf32> {topt.name = "q"}, %k: tensor<2x2x64xf32> {topt.name = "k"}, %v: tensor<2x64x2xf32> {topt.name = "v"}) -> (tensor<2x64x2xf32> {topt.name = "y"}) {
-    // CHECK-NOT: tensoropt.Attention
+    // CHECK-NOT: tensoropt.BlockedAttention
     // CHECK: return
     %s = "onnx.MatMul"(%q, %k) : (tensor<2x64x2xf32>, tensor<2x2x64xf32>) -> tensor<2x64x64xf32>
     %p = "onnx.Softmax"(%s) {axis = -1 : i64} : (tensor<2x64x64xf32>) -> tensor<2x64x64xf32>
@@ -102,7 +102,7 @@ module attributes {topt.opset = {ai.onnx = 20 : i64}} {
 // CHECK-LABEL: func.func @main
 module attributes {topt.opset = {ai.onnx = 20 : i64}} {
   func.func @main(%q: tensor<2x64x2xf32> {topt.name = "q"}, %k: tensor<2x2x64xf32> {topt.name = "k"}, %v: tensor<2x64x2xf32> {topt.name = "v"}) -> (tensor<2x64x2xf32> {topt.name = "y"}) {
-    // CHECK: "onnx.tensoropt.Attention"({{.*}}, {{.*}}, {{.*}}, %{{.*}}) {causal = 0 : i64}
+    // CHECK: "onnx.tensoropt.BlockedAttention"({{.*}}, {{.*}}, {{.*}}, %{{.*}}) {causal = 0 : i64}
     %n0 = "onnx.Constant"() {value = dense<0> : tensor<i64>} : () -> tensor<i64>
     %n = "onnx.Constant"() {value = dense<64> : tensor<i64>} : () -> tensor<i64>
     %n1 = "onnx.Constant"() {value = dense<1> : tensor<i64>} : () -> tensor<i64>

@@ -15,6 +15,8 @@ from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import mesh_of
 from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.layout.mesh_layout import COMBINERS
+from tensoropt.runtime.ops import library_path
+from tensoropt.runtime.support.collectives import DOMAIN
 
 __all__ = ["run_spmd"]
 
@@ -97,9 +99,14 @@ class _Interpreter:
             own = [ranks[rank] for ranks in operands]
             key = tuple(id(value) for value in own)
             if key not in held:
-                held[key] = run_node(node, self.versions, own)
+                held[key] = run_node(node, self.versions, own, _libraries(node.domain))
             per_rank.append(held[key])
         return [list(ranks) for ranks in zip(*per_rank, strict=True)]
+
+
+def _libraries(domain: str) -> tuple[str, ...]:
+    """Return the libraries with the operators of a domain."""
+    return (str(library_path()),) if domain == DOMAIN else ()
 
 
 def _axis_constant(op: ir.Operation, mesh: Mesh) -> Ranks:

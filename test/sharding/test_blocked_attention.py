@@ -53,11 +53,11 @@ def cases(
     y, total = y.astype(np.float32), total.astype(np.float32)
     masks, attributes = [given] if mask else [], {"causal": int(causal)}
     forward = Case(
-        "Attention", [q, k, v, *masks], attributes, 1, "tensoropt", results=(True, True),
+        "BlockedAttention", [q, k, v, *masks], attributes, 1, "tensoropt", results=(True, True),
         expected=(y, total),
     )  # fmt: skip
     backward = Case(
-        "AttentionGradient", [q, k, v, y, total, dy, *masks], attributes, 1, "tensoropt",
+        "BlockedAttentionGradient", [q, k, v, y, total, dy, *masks], attributes, 1, "tensoropt",
         results=(True,) * 3, expected=[x.astype(np.float32) for x in found],
     )  # fmt: skip
     return forward, backward
@@ -107,7 +107,7 @@ def test_half_precision(causal: bool) -> None:
             for x in case.operands
         ]
         expected = [x.astype(np.float16) for x in case.expected]
-        if case.op_type == "Attention":
+        if case.op_type == "BlockedAttention":
             expected[1] = case.expected[1]
         else:
             halves[4] = case.operands[4]
@@ -134,8 +134,8 @@ def test_memory_is_that_of_live_tensors(ranks: int, causal: bool, dtype: type) -
     v, totals = np.zeros((1, rows, size), dtype), np.zeros((heads, rows, 1), np.float32)
     attributes = {"causal": int(causal)}
     for kind, operands, results in (
-        ("Attention", [q, k, v], [q, totals]),
-        ("AttentionGradient", [q, k, v, q, totals, q], [q, k, v]),
+        ("BlockedAttention", [q, k, v], [q, totals]),
+        ("BlockedAttentionGradient", [q, k, v, q, totals, q], [q, k, v]),
     ):
         made = (True,) * len(results)
         case = Case(kind, operands, attributes, 1, "tensoropt", results=made, expected=results)

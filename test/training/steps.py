@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +55,12 @@ def spec_of(loss: str, optimizer: str = "sgd", **held: Any) -> TrainingSpec:
     return TrainingSpec(parse_loss(loss), Optimizer(optimizer, **of_optimizer), **held)
 
 
-def build(path: Path, spec: TrainingSpec) -> ir.Module:
-    """Return the module of the step of the model in ``path``."""
+def build(path: Path, spec: TrainingSpec, *, fuses: bool = False) -> ir.Module:
+    """Return the module of the step of the model in ``path``; ``fuses`` is for processors."""
     module = load(path, {}, training=True)
     run_phase(module, "prepare", training=True)
-    passes = [BuildTrainingStepPass.from_spec(spec), AddRulesPass()]
+    step = replace(BuildTrainingStepPass.from_spec(spec), fuse_attention=fuses)
+    passes = [step, AddRulesPass()]
     Pipeline([*passes, RecomputePass(spec.recompute)]).run(module)
     return module
 
@@ -80,12 +81,13 @@ class Step:
     spec: TrainingSpec
     folder: Path
     library: Path | None = None
+    fuses: bool = False
     state: dict[str, Array] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         source, target = self.folder / "model.onnx", self.folder / "step.onnx"
         source.write_bytes(self.model.SerializeToString())
-        self.module = build(source, self.spec)
+        self.module = build(source, self.spec, fuses=self.fuses)
         self.updates = {r["updates"]: r["name"] for r in self._results() if "updates" in r}
         self._export(target, source)
         weights = {t.name: numpy_helper.to_array(t) for t in self.model.graph.initializer}

@@ -21,7 +21,7 @@ from tensoropt.runtime.layout.mesh import Mesh
 
 MESHES = [Mesh((1,)), Mesh((2,)), Mesh((4,)), Mesh((2, 2))]
 LOSS = "softmax-cross-entropy:scores,labels"
-_ATTENTION = "onnx.tensoropt.Attention"
+_ATTENTION = "onnx.tensoropt.BlockedAttention"
 
 
 def model(folder: Path, sequence: int = 72) -> Path:

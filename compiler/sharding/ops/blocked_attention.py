@@ -1,4 +1,4 @@
-"""`tensoropt.Attention` and its gradient: attention of long sequences, in blocks and in rings.
+"""`tensoropt.BlockedAttention` and its gradient, of long sequences, in blocks and in rings.
 
 A rank expands them into operators of the standard.
 """
@@ -27,13 +27,13 @@ _KEYS, _VALUES = 1, 2
 _ROWS = (0, 3, 4, 5)
 
 
-@sharding_rule("tensoropt.Attention")
+@sharding_rule("tensoropt.BlockedAttention")
 def blocked(info: OpInfo) -> Rule:
     """Split batch, heads and the sequence, along which keys and values travel in a ring."""
     return _rule(info, mask=_MASK, rows=(0,), made=(0, 1), gradients=False)
 
 
-@sharding_rule("tensoropt.AttentionGradient")
+@sharding_rule("tensoropt.BlockedAttentionGradient")
 def blocked_gradient(info: OpInfo) -> Rule:
     """Split batch, heads and the sequence; gradients of keys and values travel with these.
 

@@ -29,7 +29,7 @@ from tensoropt.dialects.build import (
 )
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.onnx import ATTENTION
+from tensoropt.dialects.onnx import BLOCKED_ATTENTION
 
 __all__ = [
     "Attending",
@@ -105,7 +105,7 @@ def attend_long(
     ]
     masks = [] if mask is None else [mask]
     attributes = {"causal": int_attr(int(causal))}
-    return make.onnx_many(ATTENTION, [q, k, v, *masks], kinds, **attributes)[0]
+    return make.onnx_many(BLOCKED_ATTENTION, [q, k, v, *masks], kinds, **attributes)[0]
 
 
 def block_rows(rows: int, sizes: int) -> int:

@@ -24,6 +24,7 @@ _FAMILIES = (
     "elementwise",
     "expert_gradients",
     "experts",
+    "fused_attention",
     "indexing",
     "layer_normalization",
     "linear_algebra",

@@ -14,6 +14,7 @@ from tensoropt.compiler.training.gradients.heads import (
     attend_in_blocks,
     boolean_bias,
 )
+from tensoropt.compiler.training.gradients.kernel_attention import attend_in_kernel, fits_kernel
 from tensoropt.compiler.training.gradients.registry import (
     Backward,
     ForwardOp,
@@ -29,6 +30,8 @@ __all__: list[str] = []
 
 _MASK, _CACHE, _LENGTHS = 3, (4, 5), 6
 _PACKED = 3
+_FLOAT = 1
+"""TensorProto.FLOAT."""
 
 
 @decomposition("Attention")
@@ -45,17 +48,47 @@ def attention(f: ForwardOp) -> Sequence[ir.Value | None]:
     v = heads.key(make, value, flip=False)
     scale = float(f.info.attribute("scale", 1.0 / math.sqrt(shape_of(q)[-1] or 1)))
     causal = bool(f.info.attribute("is_causal", 0))
+    fused = _in_kernel(f, heads, (query, key, value), scale, causal=causal)
+    if fused is not None:
+        return [fused, *_unpacked(f, heads, key)][: len(f.op.results)]
     y = attend_in_blocks(make, q, k, v, scale, causal=causal) if _is_plain(f) else None
     scores = None
     if y is None:
         y, scores = _attend(f, heads, q, k, v, scale)
     found = [
         heads.result(make, y, packed=len(f.info.shape(0)) == _PACKED),
-        heads.unpack(make, key) if f.has_result(1) else None,
-        heads.unpack(make, f.operands[2]) if f.has_result(2) else None,
+        *_unpacked(f, heads, key),
         None if scores is None else heads.result(make, scores, packed=False),
     ]
     return found[: len(f.op.results)]
+
+
+def _unpacked(f: ForwardOp, heads: Heads, key: ir.Value) -> list[ir.Value | None]:
+    """Return keys and values by head, if they are results."""
+    return [
+        heads.unpack(f.make, key) if f.has_result(1) else None,
+        heads.unpack(f.make, f.operands[2]) if f.has_result(2) else None,
+    ]
+
+
+def _in_kernel(
+    f: ForwardOp, heads: Heads, values: Sequence[ir.Value], scale: float, *, causal: bool
+) -> ir.Value | None:
+    """Return attention as one operation with a kernel, ``None`` if the kernel lacks its form."""
+    make, (query, key, value) = f.make, values
+    is_wide = f.info.attribute("softmax_precision", _FLOAT) == _FLOAT
+    if not f.training.fuses or f.has_result(3) or not is_wide:
+        return None
+    queries = Heads(heads.queries, 1)
+    q, k, v = queries.query(make, query), heads.unpack(make, key), heads.unpack(make, value)
+    bias = None
+    if f.has(_MASK):
+        bias = _explicit_mask(f, f.operands[_MASK], q, sizes_of(k)[-2], -math.inf)[1]
+    if not fits_kernel(q, k, v, bias):
+        return None
+    softcap = float(f.info.attribute("softcap", 0.0))
+    y = attend_in_kernel(make, q, k, v, bias, scale=scale, softcap=softcap, causal=causal)
+    return queries.result(make, y, packed=len(f.info.shape(0)) == _PACKED)
 
 
 def _is_plain(f: ForwardOp) -> bool:
@@ -105,19 +138,23 @@ def _masks(
 
 
 def _explicit_mask(
-    f: ForwardOp, mask: ir.Value, q: ir.Value, keys: int
+    f: ForwardOp, mask: ir.Value, q: ir.Value, keys: int, hidden: float | None = None
 ) -> tuple[ir.Value, ir.Value]:
-    """Return the keys that a mask makes visible, and its bias; it may end before the last key."""
+    """Return the keys that a mask makes visible, and its bias; it may end before the last key.
+
+    The bias of a hidden key is ``hidden``, by default finite.
+    """
     make, floor = f.make, mask_value(q)
+    hidden = floor if hidden is None else hidden
     if element_type(mask) == ir.IntegerType.get_signless(1):
-        seen, added = mask, boolean_bias(make, mask, q)
+        seen, added = mask, boolean_bias(make, mask, q, hidden)
     else:
         mask = make.cast(mask, element_type(q))
         seen = make.compare("Greater", mask, make.scalar(floor, mask))
-        added = make.where(seen, mask, make.scalar(floor, mask))
+        added = make.where(seen, mask, make.scalar(hidden, mask))
     *outer, short = sizes_of(mask)
     if 1 < short < keys:
-        added = make.pad(added, len(outer), (0, keys - short), floor)
+        added = make.pad(added, len(outer), (0, keys - short), hidden)
         seen = make.compare("Greater", added, make.scalar(floor, added))
     return seen, added
 

@@ -11,7 +11,7 @@ __all__: list[str] = []
 _MASK = 3
 
 
-@gradient("tensoropt.Attention")
+@gradient("tensoropt.BlockedAttention")
 def blocked(b: Backward) -> Gradients:
     """Return the gradients of query, key and value, computed in the same blocks."""
     masks = [b.operand(_MASK)] if b.has(_MASK) else []
@@ -19,7 +19,7 @@ def blocked(b: Backward) -> Gradients:
         raise b.unsupported("the loss depends on its mask")
     operands = [b.operand(i) for i in range(_MASK)]
     found = b.make.onnx_many(
-        onnx.ATTENTION_GRADIENT,
+        onnx.BLOCKED_GRADIENT,
         [*operands, b.result(0), b.result(1), b.dy, *masks],
         [value.type for value in operands],
         causal=int_attr(int(b.info.attribute("causal", 0))),

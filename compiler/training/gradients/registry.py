@@ -66,6 +66,7 @@ _FAMILIES = (
     "elementwise",
     "experts",
     "functions",
+    "fused_attention",
     "gelu",
     "indexing",
     "layer_normalization",
@@ -124,12 +125,14 @@ class Training:
 
     ``seed`` returns the int64 scalar input of the step, which differs in every step. ``update``
     sets the value that a buffer (an argument of ``@main``, such as a running mean) has after the
-    step. ``number`` returns a new number each time, to seed random numbers of an op.
+    step. ``number`` returns a new number each time, to seed random numbers of an op. With
+    ``fuses``, ranks have the kernel of `tensoropt.Attention`.
     """
 
     seed: Callable[[], ir.Value]
     update: Callable[[ir.Value, ir.Value], None]
     number: Callable[[], int] = field(default_factory=lambda: itertools.count().__next__)
+    fuses: bool = False
 
 
 @dataclass

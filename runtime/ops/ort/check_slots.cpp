@@ -27,6 +27,7 @@ CHECK_SLOT(MemoryInfoGetName);
 CHECK_SLOT(MemoryInfoGetId);
 CHECK_SLOT(AllocatorFree);
 CHECK_SLOT(AllocatorGetInfo);
+CHECK_SLOT(KernelInfoGetAttribute_float);
 CHECK_SLOT(KernelInfoGetAttribute_int64);
 CHECK_SLOT(KernelInfoGetAttribute_string);
 CHECK_SLOT(KernelContext_GetInputCount);

@@ -33,6 +33,12 @@ std::int64_t Api::integer(const OrtKernelInfo* info, const char* name) const {
   return value;
 }
 
+float Api::real(const OrtKernelInfo* info, const char* name) const {
+  float value = 0;
+  call(Slot::KernelInfoGetAttribute_float, info, name, &value);
+  return value;
+}
+
 std::string Api::text(const OrtKernelInfo* info, const char* name) const {
   return sized_text([&](char* text, std::size_t* size) {
     call(Slot::KernelInfoGetAttribute_string, info, name, text, size);

@@ -98,6 +98,7 @@ class Api {
 
   std::string node_name(const OrtKernelInfo* info) const;
   std::int64_t integer(const OrtKernelInfo* info, const char* name) const;
+  float real(const OrtKernelInfo* info, const char* name) const;
   std::string text(const OrtKernelInfo* info, const char* name) const;
   Shape integers(const OrtKernelInfo* info, const char* name) const;
   std::int64_t integer(OrtShapeInferContext* context, const char* name) const;

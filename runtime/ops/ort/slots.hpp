@@ -35,6 +35,7 @@ enum class Slot : std::size_t {
   MemoryInfoGetId = 72,
   AllocatorFree = 76,
   AllocatorGetInfo = 77,
+  KernelInfoGetAttribute_float = 85,
   KernelInfoGetAttribute_int64 = 86,
   KernelInfoGetAttribute_string = 87,
   KernelContext_GetInputCount = 88,

@@ -1,0 +1,186 @@
+"""`fuse-attention`: attention as one operation with a kernel, which keeps no scores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from tensoropt.compiler.protos.op_names import NamedBuild, OpNamer
+from tensoropt.compiler.protos.types import static_shape
+from tensoropt.compiler.training.gradients.kernel_attention import attend_in_kernel, fits_kernel
+from tensoropt.dialects import onnx
+from tensoropt.dialects.build import Build, element_type, shape_of, sizes_of
+from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.onnx import attribute, function, made_by, opsets, owner
+from tensoropt.passes.attention_chains import Chain, Mask, factor_of, read_chain, unrepeated
+from tensoropt.passes.base import Pass
+from tensoropt.passes.numbering import forget_removed
+from tensoropt.runtime.support.collectives import DOMAIN
+
+__all__ = ["FuseAttentionPass"]
+
+_SINCE = 13
+"""First opset in which Softmax normalises one dimension."""
+
+_HEADS, _GROUPED = 4, 5
+"""Dimensions of scores by head, and of scores by key head and query head of each."""
+
+_BLOCKED = f"onnx.{onnx.BLOCKED_ATTENTION}"
+
+
+@dataclass(frozen=True)
+class FuseAttentionPass(Pass):
+    """Replaces the operations of an attention in float32 by one `tensoropt.Attention`.
+
+    It is a product, scalings of query, key or scores, a limit of scores, masks, a `Softmax` and a
+    product, and casts between these; each result has one reader. Keys and values that are repeated
+    for several heads of queries are read once. A causal mask becomes an attribute, other masks
+    become the bias. Operations of `block-attention` are replaced too. Attention with dropout is
+    kept. Refuses nothing. Linear in the operations, and in those of each mask.
+    """
+
+    name: ClassVar[str] = "fuse-attention"
+    summary: ClassVar[str] = "Join the operations of each attention for a kernel."
+
+    def run(self, module: ir.Module) -> None:
+        version, namer, fused = opsets(module).get("", 1), OpNamer(module), False
+        with module.context, ir.Location.unknown():
+            block, masks = function(module).regions[0].blocks[0], _Biases()
+            for op in [view.operation for view in block] if version >= _SINCE else ():
+                if op.name == _BLOCKED:
+                    fused |= _fuse_blocked(op, NamedBuild(namer, op, version), masks)
+                elif op.name == "onnx.Softmax" and (chain := read_chain(op)) is not None:
+                    fused |= _fuse(chain, NamedBuild(namer, chain.last, version), masks)
+            if fused:
+                onnx.require_domain(module, DOMAIN)
+                forget_removed(module)
+
+
+@dataclass
+class _Biases:
+    """The bias of each mask, built once for all layers that have it."""
+
+    biases: dict[tuple[Mask, ...], ir.Value] = field(default_factory=dict)
+
+    def add(self, make: Build, masks: list[Mask], like: ir.Value) -> ir.Value | None:
+        """Return the sum of the terms of ``masks``, ``None`` without masks."""
+        if not masks:
+            return None
+        key = tuple(masks)
+        if key not in self.biases:
+            total, *terms = (_term(make, mask, like) for mask in masks)
+            for term in terms:
+                total = make.add(total, term)
+            self.biases[key] = total
+        return self.biases[key]
+
+
+def _term(make: Build, mask: Mask, like: ir.Value) -> ir.Value:
+    """Return what a mask adds to scores."""
+    if mask.fill is None:
+        return make.cast(mask.value, element_type(like))
+    fill, zero = make.scalar(mask.fill, like), make.scalar(0.0, like)
+    return make.where(mask.value, *((fill, zero) if mask.inverted else (zero, fill)))
+
+
+def _fuse(chain: Chain, make: NamedBuild, masks: _Biases) -> bool:
+    """Replace the operations of an attention; return whether the kernel has its form."""
+    rank = len(shape_of(chain.q))
+    if rank not in (_HEADS - 1, _HEADS) or any(
+        static_shape(x.type) is None or len(shape_of(x)) != rank for x in (chain.k, chain.v)
+    ):
+        return False
+    last = chain.last
+    with ir.InsertionPoint(last):
+        q, by_query = _unscaled(chain.q)
+        k, by_key = _unscaled(chain.k)
+        k, by_turned = _unscaled(_turned(make, k))
+        v = chain.v
+        bias = masks.add(make, chain.masks, q)
+        key, value = unrepeated(k), unrepeated(v)
+        if key is not None and value is not None:
+            k, v = key, value
+        if rank < _HEADS:  # sequences by head, or with one head
+            q, k, v = (make.unsqueeze(x, [1]) for x in (q, k, v))
+            outer = bias is not None and len(shape_of(bias)) == rank
+            bias = make.unsqueeze(bias, [1]) if bias is not None and outer else bias
+        if not fits_kernel(q, k, v, bias):
+            return False
+        y = attend_in_kernel(
+            make,
+            q,
+            k,
+            v,
+            bias,
+            scale=chain.scale * by_query * by_key * by_turned,
+            softcap=chain.softcap,
+            causal=chain.causal,
+        )
+        y = make.squeeze(y, [1]) if rank < _HEADS else y
+        y = make.cast(y, element_type(last.results[0]))
+    last.results[0].replace_all_uses_with(y)
+    for op in (last, *chain.others):
+        op.erase()
+    return True
+
+
+def _fuse_blocked(op: ir.Operation, make: NamedBuild, masks: _Biases) -> bool:
+    """Replace an attention in blocks; return whether the kernel has its form."""
+    (q, scale), k, v, *rest = _unscaled(op.operands[0]), *list(op.operands)[1:]
+    rank = len(shape_of(q))
+    mask = rest[0] if rest else None
+    if rank not in (_HEADS, _GROUPED) or (rank == _GROUPED and mask is not None):
+        return False
+    with ir.InsertionPoint(op):
+        if rank == _GROUPED:
+            if sizes_of(k)[2] != 1 or sizes_of(v)[2] != 1:
+                return False
+            batch, groups, each, rows, size = sizes_of(q)
+            q = make.reshape(q, [batch, groups * each, rows, size])
+            k, v = (make.squeeze(x, [2]) for x in (k, v))
+        k = _turned(make, k)
+        terms = list[Mask]()
+        if mask is not None:
+            is_bool = element_type(mask) == ir.IntegerType.get_signless(1)
+            terms = [Mask(mask, -float("inf") if is_bool else None)]
+        bias, causal = masks.add(make, terms, q), bool(attribute(op, "causal", 0))
+        if not fits_kernel(q, k, v, bias):
+            return False
+        y = attend_in_kernel(make, q, k, v, bias, scale=scale, causal=causal)
+        y = make.shaped(y, sizes_of(op.results[0]))
+    op.results[0].replace_all_uses_with(y)
+    op.erase()
+    return True
+
+
+def _unscaled(value: ir.Value) -> tuple[ir.Value, float]:
+    """Return the value that literals scale, and their product."""
+    factor = 1.0
+    while (op := owner(value)) is not None and (by := factor_of(op)) is not None:
+        if shape_of(by[1]) != shape_of(value):
+            break
+        factor, value = factor * by[0], by[1]
+    return value, factor
+
+
+def _turned(make: Build, k: ir.Value) -> ir.Value:
+    """Return keys `... t d` from `... d t`; a transposition is taken back if there is one."""
+    rank, turn = len(shape_of(k)), made_by(k, "Transpose")
+    swapped = [*range(rank - 2), rank - 1, rank - 2]
+    if turn is None:
+        return _turned_flat(make, k) or make.transpose(k, swapped)
+    before = attribute(turn, "perm") or list(reversed(range(rank)))
+    return make.transpose(turn.operands[0], [before[dim] for dim in swapped])
+
+
+def _turned_flat(make: Build, k: ir.Value) -> ir.Value | None:
+    """Return keys `b h t d` of keys that were transposed as `(b h) t d`, else ``None``."""
+    split = made_by(k, "Reshape")
+    turn = None if split is None else made_by(split.operands[0], "Transpose")
+    if turn is None or attribute(turn, "perm") != [0, 2, 1] or len(shape_of(k)) != _HEADS:
+        return None
+    flat, (batch, heads, size, keys) = turn.operands[0], sizes_of(k)
+    if sizes_of(flat) != [batch * heads, keys, size]:
+        return None
+    merge = made_by(flat, "Reshape")
+    return make.shaped(flat if merge is None else merge.operands[0], [batch, heads, keys, size])
