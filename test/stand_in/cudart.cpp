@@ -111,7 +111,8 @@ CudaError copy(void* to, std::size_t to_pitch, const void* from, std::size_t fro
 
 CudaError copy(const BoxCopy& box) {
   if (box.from_array || box.to_array) return CudaError::InvalidValue;
-  for (const auto error : {check(box.from, box.from_offset, box), check(box.to, box.to_offset, box)})
+  for (const auto error :
+       {check(box.from, box.from_offset, box), check(box.to, box.to_offset, box)})
     if (error != CudaError::Success) return error;
   for (std::size_t slice = 0; slice < box.slices; ++slice) {
     const auto error = copy(slice_of(box.to, box.to_offset, slice), box.to.pitch,
@@ -303,7 +304,8 @@ EXPORT CudaError cudaDeviceSynchronize() {
   return CudaError::Success;
 }
 
-// For the stand-in of NCCL: 1 if work on this stream runs late, which calls `work` with `what` then.
+// For the stand-in of NCCL: 1 if work on this stream runs late, which calls `work` with `what`
+// then.
 EXPORT int stand_in_later(const Stream* stream, void (*work)(void*), void* what) {
   return later(stream, [=] { work(what); });
 }

@@ -1,8 +1,8 @@
 // Work of streams that runs as late as CUDA allows, so that memory that is reused or read too early
 // shows in results.
 //
-// TENSOROPT_STAND_IN_LATE=1: work on a stream of cudaStreamCreateWithFlags runs when another stream,
-// or the host, waits for it. Without it, and on other streams, work runs at once.
+// TENSOROPT_STAND_IN_LATE=1: work on a stream of cudaStreamCreateWithFlags runs when another
+// stream, or the host, waits for it. Without it, and on other streams, work runs at once.
 #pragma once
 
 #include <functional>
