@@ -136,9 +136,7 @@ def write_plan(path: Path, plan: Plan, folder: Path) -> Path:
     return directory
 
 
-def zero_point(
-    module: driver.ir.Module, devices: int, stage: int, device: Device
-) -> FrontierPoint:
+def zero_point(module: driver.ir.Module, devices: int, stage: int, device: Device) -> FrontierPoint:
     """Return the plan that splits the batch, and moments (stages 1 and 2) or all state (3).
 
     Rajbhandari et al., arXiv 1910.02054. The mesh has one axis. Choices that neither pin decides

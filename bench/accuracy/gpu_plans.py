@@ -28,7 +28,7 @@ def separate_attention() -> AbstractContextManager[object]:
 def fastest_plan(graph: Graph, ranks: int, device: Device) -> FrontierPoint:
     """Return the fastest plan of a graph on a mesh with one axis, with blocking collectives.
 
-    Published steps are of systems that do not overlap them, or whose overlap is a property of the
+    Published steps are of systems that do not overlap them, or the overlap is a property of the
     system (decision 85).
     """
     tables = mesh_tables(graph, Mesh((ranks,)), device.without_overlap())

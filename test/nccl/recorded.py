@@ -49,6 +49,7 @@ def check_together(log: Path, ranks: int) -> None:
     for (world, ends, _), sizes in messages.items():
         assert sizes == messages[world, ends, "ncclSend"] == messages[world, ends, "ncclRecv"]
 
+
 def disorder(made: Sequence[dict[str, Any]], side: int) -> str:
     """Return what is called on the stream of transfers before it waits for the one that computes,
     or on that one, of the group, before it waits for the transfer."""

@@ -17,9 +17,7 @@ WIDTH, ROWS, LAYERS = 1024, 8192, 3
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a model of equal products, whose loss is a mean."""
     weights = {f"w{n}": np.zeros((WIDTH, WIDTH), np.float32) for n in range(LAYERS)}
-    nodes = [
-        ("MatMul", [f"h{n - 1}" if n else "x", f"w{n}"], f"h{n}", {}) for n in range(LAYERS)
-    ]
+    nodes = [("MatMul", [f"h{n - 1}" if n else "x", f"w{n}"], f"h{n}", {}) for n in range(LAYERS)]
     nodes.append(("ReduceMean", [f"h{LAYERS - 1}"], "l", {"keepdims": 0}))
     inputs = {"x": np.zeros((ROWS, WIDTH), np.float32)}
     path = tmp_path_factory.mktemp("hidden") / "model.onnx"
@@ -49,5 +47,7 @@ def test_gradients_are_sent_during_the_backward_pass(path: Path, device: str) ->
         ("h100", {"micro_batches": 2, "stages": 2}),
     ],
 )
-def test_nothing_is_hidden_without_a_gain(path: Path, device: str, asked: dict[str, object]) -> None:
+def test_nothing_is_hidden_without_a_gain(
+    path: Path, device: str, asked: dict[str, object]
+) -> None:
     assert hidden_part(path, device, **asked) == 0

@@ -39,7 +39,7 @@ class Flights {
 
   void add(const void* handle, std::unique_ptr<Flight> flight);
 
-  // Throws if there is no such transfer, and what `check` throws: then the transfer stays.
+  // Throws if there is no such transfer. If `check` throws, the transfer stays.
   std::unique_ptr<Flight> take(const void* handle, const std::function<void(const Flight&)>& check);
 
   bool any();
