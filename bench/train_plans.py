@@ -12,7 +12,7 @@ from search_graphs import training_spec
 
 from tensoropt.compiler.comparison.data_parallel import data_parallel_choice
 from tensoropt.compiler.comparison.pinning import fastest_with
-from tensoropt.compiler.cost.device import load_device
+from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.planning.request import Request
 from tensoropt.compiler.program.costs import tensor_bytes
@@ -22,7 +22,7 @@ from tensoropt.compiler.search.frontier.search import (
     FrontierPoint,
     FrontierResult,
     as_step,
-    frontier_point,
+    points_of,
 )
 from tensoropt.compiler.search.frontier.steps import read_graphs
 from tensoropt.compiler.search.problem.clusters import Cluster
@@ -107,7 +107,7 @@ def plans(path: Path, recipe: Recipe, devices: int, names: Iterable[str]) -> Ite
         if kind == "random":
             yield _random_plan(path, recipe, devices, int(number))
         elif kind == "zero":
-            point = zero_point(module, devices, int(number))
+            point = zero_point(module, devices, int(number), request.description)
             yield Plan(name, recipe, request, FrontierResult([point], None), point)
         else:
             yield Plan(name, recipe, request, frontier(), _EXTREMES[name](frontier().points))
@@ -138,14 +138,14 @@ def write_plan(path: Path, plan: Plan, folder: Path) -> Path:
     return directory
 
 
-def zero_point(module: driver.ir.Module, devices: int, stage: int) -> FrontierPoint:
+def zero_point(module: driver.ir.Module, devices: int, stage: int, device: Device) -> FrontierPoint:
     """Return the plan that splits the batch, and moments (stages 1 and 2) or all state (3).
 
     Rajbhandari et al., arXiv 1910.02054. The mesh has one axis. Choices that neither pin decides
     are optimal. ``module`` is a step or all its alternatives; the first is used.
     """
     way, graph = next(iter(read_graphs(module).items()))
-    tables = mesh_tables(graph, Mesh((devices,)), load_device("cpu"))
+    tables = mesh_tables(graph, Mesh((devices,)), device)
     assert isinstance(tables, TrainingTables)
     batch = data_parallel_choice(tables.problem, tables)
     pins: dict[int, int] = {}
@@ -158,8 +158,8 @@ def zero_point(module: driver.ir.Module, devices: int, stage: int) -> FrontierPo
         elif isinstance(node, Argument) and node.state == "parameter":
             pins[position] = _stored(tables, cluster, split=stage == 3)
     choice = tables.decode(fastest_with(tables.problem, pins))
-    point = frontier_point(tables, choice)
-    return as_step(FrontierResult([point], None), way).points[0]
+    points = as_step(FrontierResult(points_of(tables, choice), None), way).points
+    return fastest(points)
 
 
 def _stored(tables: TrainingTables, cluster: Cluster, *, split: bool) -> int:

@@ -26,8 +26,12 @@ def separate_attention() -> AbstractContextManager[object]:
 
 
 def fastest_plan(graph: Graph, ranks: int, device: Device) -> FrontierPoint:
-    """Return the fastest plan of a graph on a mesh with one axis."""
-    tables = mesh_tables(graph, Mesh((ranks,)), device)
+    """Return the fastest plan of a graph on a mesh with one axis, with blocking collectives.
+
+    Published steps are of systems that do not overlap them, or the overlap is a property of the
+    system (decision 85).
+    """
+    tables = mesh_tables(graph, Mesh((ranks,)), device.without_overlap())
     return frontier_point(tables, tables.decode(solve_min_time(tables.problem).assignment))
 
 

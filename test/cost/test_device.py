@@ -304,3 +304,18 @@ def test_several_are_of_one_kind_of_machine(tmp_path: Path, machine: str, got: s
         load_device(f"{first},{second}")
     with pytest.raises(UserError, match="--device a100: expected a description measured"):
         load_device("h100,a100")
+
+
+def test_gpus_with_published_slowdowns_overlap_collectives() -> None:
+    shares = {
+        name: device.overlap.share
+        for name, device in ((name, load_device(name)) for name in device_names())
+        if device.overlap is not None
+    }
+    hopper = dict.fromkeys(["b200", "b300", "gb200", "h100", "h200", "l40s", "rtx_pro_6000"], 0.4)
+    assert shares == {"a100": 0.45, **hopper}
+    for name in shares:
+        device = load_device(name)
+        assert device.overlap is not None and device.host_launch_s is not None
+        assert device.overlap.start_s == 2 * device.host_launch_s
+        assert device.overlaps and not device.without_overlap().overlaps

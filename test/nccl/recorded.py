@@ -6,11 +6,12 @@ import os
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from stand_ins import calls, communication
 from wanted import Step, communicators, disagreement
 
-__all__ = ["FULL", "check_calls", "check_together"]
+__all__ = ["FULL", "check_calls", "check_together", "disorder"]
 
 FULL = os.environ.get("TENSOROPT_NCCL_CHECK") == "1"
 """Set by `make test` and `make nccl-check`; without it, a sample is enough."""
@@ -47,3 +48,22 @@ def check_together(log: Path, ranks: int) -> None:
         assert own == alike[world, world[0]]
     for (world, ends, _), sizes in messages.items():
         assert sizes == messages[world, ends, "ncclSend"] == messages[world, ends, "ncclRecv"]
+
+
+def disorder(made: Sequence[dict[str, Any]], side: int) -> str:
+    """Return what is called on the stream of transfers before it waits for the one that computes,
+    or on that one, of the group, before it waits for the transfer."""
+    has_begun, is_behind = False, True
+    for call in made:
+        name, stream = call["call"], call.get("stream")
+        if name == "cudaStreamWaitEvent" and stream == side:
+            has_begun, is_behind = True, False
+        elif name == "cudaStreamWaitEvent":
+            is_behind = True
+        elif name == "cudaEventRecord" and stream == side:
+            has_begun = False
+        elif name.startswith("nccl") and stream == side and not has_begun:
+            return f"{name} without what it reads"
+        elif name.startswith("nccl") and stream not in (None, side) and not is_behind:
+            return f"{name} before a transfer that was started first"
+    return ""

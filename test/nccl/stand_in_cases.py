@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -151,6 +152,28 @@ def copies() -> None:
     expect("onto itself", CUDART.cudaMemcpyAsync(at(x), at(x), size(4), 3, None) == 1)
 
 
+def late(comm: ctypes.c_void_p) -> None:
+    """Work of a stream runs when its event is awaited, and reads what is in its buffers then."""
+    stream, event = ctypes.c_void_p(), ctypes.c_void_p()
+    x, y, z = np.zeros(4, np.float32), np.zeros(4, np.float32), np.zeros(4, np.float32)
+    os.environ["TENSOROPT_STAND_IN_LATE"] = "1"
+    CUDART.cudaStreamCreateWithFlags(ctypes.byref(stream), 1)
+    del os.environ["TENSOROPT_STAND_IN_LATE"]
+    CUDART.cudaEventCreateWithFlags(ctypes.byref(event), 2)
+    NCCL.ncclAllReduce(at(x), at(y), size(4), TYPES.index("float32"), 0, comm, stream)
+    CUDART.cudaEventRecord(event, stream)
+    CUDART.cudaMemcpyAsync(at(z), at(y), size(16), 3, stream)
+    x[:] = 1  # too early
+    expect("nothing before a wait", (y == 0).all())
+    CUDART.cudaStreamWaitEvent(None, event, 0)
+    expect("what is there when it is awaited", (y == COMM.size).all())
+    expect("nothing behind the event", (z == 0).all())
+    CUDART.cudaStreamSynchronize(stream)
+    expect("all of the stream", (z == COMM.size).all())
+    CUDART.cudaEventDestroy(event)
+    CUDART.cudaStreamDestroy(stream)
+
+
 class Handle(ctypes.Structure):
     _fields_ = (("bytes", ctypes.c_char * 64),)
 
@@ -193,6 +216,7 @@ def main() -> None:
             movements(members, comm)
     _, comm = joined([0, 1, 2, 3])
     numbers_win_over_nan(comm)
+    late(comm)
     copies()
     memory()
     wrong_use(comm)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from mpi_ranks import under_mpi
+from recorded import disorder
 from stand_ins import calls, communication, environment
 
 RUNTIME = Path(__file__).parent.parent / "runtime"
@@ -35,33 +36,16 @@ def test_a_wrong_node_is_told_as_over_mpi() -> None:
     }
 
 
-def test_transfers_beside_other_nodes_have_a_stream_of_their_own(tmp_path: Path) -> None:
+# Late, a transfer runs when it is awaited: what is read or reused too early is wrong.
+@pytest.mark.parametrize("late", [0, 1])
+def test_transfers_beside_other_nodes_have_a_stream_of_their_own(late: int, tmp_path: Path) -> None:
     log = tmp_path / "log"
-    found = under_mpi(2, RUNTIME / "overlap_cases.py", env=environment(log))
+    found = under_mpi(2, RUNTIME / "overlap_cases.py", env=environment(log, late=late))
     assert found["wrong"] == found["failing"]["wrong values"] == []
     for rank in range(2):
         made = calls(log, rank)
         (side,) = (c["stream"] for c in made if c["call"] == "cudaStreamCreateWithFlags")
-        assert _disorder(made, side) == ""
+        assert disorder(made, side) == ""
         assert any(c["stream"] == side for c in communication(log, rank))
         assert any(c["stream"] != side for c in communication(log, rank))  # plain ones
         assert "cudaStreamSynchronize" in {c["call"] for c in made}  # a run that failed between
-
-
-def _disorder(made: list[dict], side: int) -> str:
-    """Return what is called on the stream of transfers before it waits for the one that computes,
-    or on that one, of the group, before it waits for the transfer."""
-    has_begun, is_behind = False, True
-    for call in made:
-        name, stream = call["call"], call.get("stream")
-        if name == "cudaStreamWaitEvent" and stream == side:
-            has_begun, is_behind = True, False
-        elif name == "cudaStreamWaitEvent":
-            is_behind = True
-        elif name == "cudaEventRecord" and stream == side:
-            has_begun = False
-        elif name.startswith("nccl") and stream == side and not has_begun:
-            return f"{name} without what it reads"
-        elif name.startswith("nccl") and stream not in (None, side) and not is_behind:
-            return f"{name} before a transfer that was started first"
-    return ""

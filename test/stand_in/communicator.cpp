@@ -1,6 +1,5 @@
 #include "communicator.hpp"
 
-#include <dlfcn.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -9,6 +8,7 @@
 #include <set>
 
 #include "log.hpp"
+#include "runtime.hpp"
 
 namespace stand_in {
 namespace {
@@ -38,17 +38,6 @@ struct Answer {
 
 std::mutex mutex;
 std::set<Communicator*> living;
-
-// The current device, as the stand-in of the CUDA runtime has it, if the process has loaded one.
-int current_device() {
-  void* library = dlopen("libcudart.so.13", RTLD_NOLOAD | RTLD_LAZY);
-  int device = 0;
-  if (!library) return device;
-  auto get = reinterpret_cast<int (*)(int*)>(dlsym(library, "cudaGetDevice"));
-  if (get) get(&device);
-  dlclose(library);
-  return device;
-}
 
 void require_mpi() {
   int is_up = 0, is_over = 0;

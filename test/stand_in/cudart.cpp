@@ -2,19 +2,22 @@
 //
 // TENSOROPT_STAND_IN_GPUS: how many GPUs there are, 8 unless said. TENSOROPT_STAND_IN_MEMORY: bytes
 // of each, 16 GiB unless said. TENSOROPT_STAND_IN_DRIVER: the driver's version, as CUDA counts.
-// CUDA_VISIBLE_DEVICES shows some of them, by number. `device_memory.hpp` has further settings.
+// CUDA_VISIBLE_DEVICES shows some of them, by number. `device_memory.hpp` and `late.hpp` have
+// further settings.
 #include <unistd.h>
 
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "cudart_abi.hpp"
 #include "device_memory.hpp"
+#include "late.hpp"
 #include "log.hpp"
 #include "nccl_abi.hpp"
 
@@ -106,6 +109,25 @@ CudaError copy(void* to, std::size_t to_pitch, const void* from, std::size_t fro
   return CudaError::Success;
 }
 
+CudaError copy(const BoxCopy& box) {
+  if (box.from_array || box.to_array) return CudaError::InvalidValue;
+  for (const auto error :
+       {check(box.from, box.from_offset, box), check(box.to, box.to_offset, box)})
+    if (error != CudaError::Success) return error;
+  for (std::size_t slice = 0; slice < box.slices; ++slice) {
+    const auto error = copy(slice_of(box.to, box.to_offset, slice), box.to.pitch,
+                            slice_of(box.from, box.from_offset, slice), box.from.pitch, box.width,
+                            box.rows, box.kind);
+    if (error != CudaError::Success) return error;
+  }
+  return CudaError::Success;
+}
+
+// An error of work that runs late is that of a later call, as on a GPU.
+CudaError on_stream(const Stream* stream, const std::function<CudaError()>& work) {
+  return later(stream, [work] { ended(work()); }) ? CudaError::Success : ended(work());
+}
+
 }  // namespace
 
 EXPORT CudaError cudaRuntimeGetVersion(int* version) {
@@ -155,7 +177,7 @@ EXPORT CudaError cudaMemGetInfo(std::size_t* free, std::size_t* total) {
 EXPORT CudaError cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, int kind,
                                  Stream* stream) {
   Line("cudaMemcpyAsync").add("bytes", bytes).add("kind", kind).add("stream", number(stream));
-  return ended(copy(to, bytes, from, bytes, bytes, 1, kind));
+  return on_stream(stream, [=] { return copy(to, bytes, from, bytes, bytes, 1, kind); });
 }
 
 EXPORT CudaError cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from,
@@ -168,7 +190,8 @@ EXPORT CudaError cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* f
       .add("height", height)
       .add("kind", kind)
       .add("stream", number(stream));
-  return ended(copy(to, to_pitch, from, from_pitch, width, height, kind));
+  return on_stream(stream,
+                   [=] { return copy(to, to_pitch, from, from_pitch, width, height, kind); });
 }
 
 EXPORT CudaError cudaMemcpy3DAsync(const BoxCopy* box, Stream* stream) {
@@ -178,17 +201,7 @@ EXPORT CudaError cudaMemcpy3DAsync(const BoxCopy* box, Stream* stream) {
       .add("depth", box->slices)
       .add("kind", box->kind)
       .add("stream", number(stream));
-  if (box->from_array || box->to_array) return ended(CudaError::InvalidValue);
-  for (const auto error :
-       {check(box->from, box->from_offset, *box), check(box->to, box->to_offset, *box)})
-    if (error != CudaError::Success) return ended(error);
-  for (std::size_t slice = 0; slice < box->slices; ++slice) {
-    const auto error = copy(slice_of(box->to, box->to_offset, slice), box->to.pitch,
-                            slice_of(box->from, box->from_offset, slice), box->from.pitch,
-                            box->width, box->rows, box->kind);
-    if (error != CudaError::Success) return ended(error);
-  }
-  return CudaError::Success;
+  return on_stream(stream, [box = *box] { return copy(box); });
 }
 
 EXPORT CudaError cudaMalloc(void** address, std::size_t bytes) {
@@ -229,8 +242,10 @@ EXPORT CudaError cudaHostUnregister(void* address) {
 EXPORT CudaError cudaMemsetAsync(void* to, int value, std::size_t bytes, Stream* stream) {
   Line("cudaMemsetAsync").add("bytes", bytes).add("stream", number(stream));
   if (bytes > 0 && !to) return ended(CudaError::InvalidValue);
-  if (bytes > 0) std::memset(to, value, bytes);
-  return CudaError::Success;
+  return on_stream(stream, [=] {
+    if (bytes > 0) std::memset(to, value, bytes);
+    return CudaError::Success;
+  });
 }
 
 EXPORT CudaError cudaMemcpy(void* to, const void* from, std::size_t bytes, int kind) {
@@ -241,17 +256,20 @@ EXPORT CudaError cudaMemcpy(void* to, const void* from, std::size_t bytes, int k
 EXPORT CudaError cudaStreamCreateWithFlags(Stream** stream, unsigned) {
   *stream = reinterpret_cast<Stream*>(new char);
   Line("cudaStreamCreateWithFlags").add("stream", number(*stream));
+  watch(*stream);
   return ended(no_device());
 }
 
 EXPORT CudaError cudaStreamDestroy(Stream* stream) {
   Line("cudaStreamDestroy").add("stream", number(stream));
+  forget(stream);
   delete reinterpret_cast<char*>(stream);
   return CudaError::Success;
 }
 
 EXPORT CudaError cudaStreamSynchronize(Stream* stream) {
   Line("cudaStreamSynchronize").add("stream", number(stream));
+  run_all(stream);
   return CudaError::Success;
 }
 
@@ -263,23 +281,33 @@ EXPORT CudaError cudaEventCreateWithFlags(Event** event, unsigned) {
 
 EXPORT CudaError cudaEventDestroy(Event* event) {
   Line("cudaEventDestroy").add("event", number(event));
+  forget(event);
   delete reinterpret_cast<char*>(event);
   return CudaError::Success;
 }
 
 EXPORT CudaError cudaEventRecord(Event* event, Stream* stream) {
   Line("cudaEventRecord").add("event", number(event)).add("stream", number(stream));
+  mark(event, stream);
   return CudaError::Success;
 }
 
 EXPORT CudaError cudaStreamWaitEvent(Stream* stream, Event* event, unsigned) {
   Line("cudaStreamWaitEvent").add("event", number(event)).add("stream", number(stream));
+  run_before(event);
   return CudaError::Success;
 }
 
 EXPORT CudaError cudaDeviceSynchronize() {
   Line("cudaDeviceSynchronize");
+  run_all();
   return CudaError::Success;
+}
+
+// For the stand-in of NCCL: 1 if work on this stream runs late, which calls `work` with `what`
+// then.
+EXPORT int stand_in_later(const Stream* stream, void (*work)(void*), void* what) {
+  return later(stream, [=] { work(what); });
 }
 
 EXPORT CudaError cudaGetLastError() {

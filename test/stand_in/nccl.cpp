@@ -1,4 +1,6 @@
 // The functions of libnccl.so.2 that the library under test may call.
+#include <algorithm>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -7,6 +9,7 @@
 #include "fault.hpp"
 #include "log.hpp"
 #include "reduction.hpp"
+#include "runtime.hpp"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -76,6 +79,25 @@ void go_wrong_if_asked(const Operation& call) {
   }
 }
 
+void run_late(void* what) {
+  const std::unique_ptr<std::vector<Operation>> calls(static_cast<std::vector<Operation>*>(what));
+  guarded("late work", [&] {
+    for (const auto& call : *calls) checked(call.comm);
+    execute(*calls);
+  });
+}
+
+// Runs calls of one group, now or late, as their stream has it (`late.hpp`).
+void run(const std::vector<Operation>& calls) {
+  if (calls.empty()) return;
+  auto* const stream = calls.front().stream;
+  if (std::ranges::any_of(calls, [&](const auto& call) { return call.stream != stream; }))
+    throw Failure(Result::InvalidUsage, "the stand-in takes one stream in a group");
+  auto kept = std::make_unique<std::vector<Operation>>(calls);
+  if (runs_later(stream, run_late, kept.get())) kept.release();
+  else execute(calls);
+}
+
 Result enqueue(const Operation& call) {
   const std::string name = call_name(call.kind);
   return guarded(name.c_str(), [&] {
@@ -84,7 +106,7 @@ Result enqueue(const Operation& call) {
     check_buffers(name, call);
     go_wrong_if_asked(call);
     if (depth > 0) held.push_back(call);
-    else execute({call});
+    else run({call});
   });
 }
 
@@ -164,7 +186,7 @@ EXPORT Result ncclGroupEnd() {
     const auto calls = std::move(held);
     held.clear();
     for (const auto& call : calls) checked(call.comm);
-    execute(calls);
+    run(calls);
   });
 }
 

@@ -19,11 +19,13 @@ void Flights::add(const void* handle, std::unique_ptr<Flight> flight) {
   flights_.emplace(handle, std::move(flight));
 }
 
-std::unique_ptr<Flight> Flights::take(const void* handle) {
+std::unique_ptr<Flight> Flights::take(const void* handle,
+                                      const std::function<void(const Flight&)>& check) {
   const std::lock_guard lock(mutex_);
-  auto found = flights_.extract(handle);
-  if (found.empty()) throw Error("expected the handle of a transfer that is under way");
-  return std::move(found.mapped());
+  const auto found = flights_.find(handle);
+  if (found == flights_.end()) throw Error("expected the handle of a transfer that is under way");
+  check(*found->second);
+  return std::move(flights_.extract(found).mapped());
 }
 
 bool Flights::any() {

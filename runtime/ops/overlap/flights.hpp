@@ -1,6 +1,7 @@
 // Transfers between their start and their wait.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -38,8 +39,8 @@ class Flights {
 
   void add(const void* handle, std::unique_ptr<Flight> flight);
 
-  // Throws if there is no such transfer.
-  std::unique_ptr<Flight> take(const void* handle);
+  // Throws if there is no such transfer. If `check` throws, the transfer stays.
+  std::unique_ptr<Flight> take(const void* handle, const std::function<void(const Flight&)>& check);
 
   bool any();
 

@@ -16,8 +16,8 @@ void WaitKernel::compute(OrtKernelContext* context) const {
   std::unique_ptr<Flight> flight;
   const auto count = api_.output_count(context);
   located(node_, [&] {
-    flight = flights().take(api_.data(api_.input(context, 0)));
-    check(context, *flight, count);
+    flight = flights().take(api_.data(api_.input(context, 0)),
+                            [&](const Flight& found) { check(context, found, count); });
   });
   flight->join(place_ == Place::Host ? nullptr : api_.stream(context));
   for (std::size_t i = 0; i < count; ++i) give(context, i);

@@ -139,17 +139,30 @@ class Counted final : public Flight {
   int& ended_;
 };
 
+void any_flight(const Flight&) {}
+
 TEST(Flights, AreTakenOnce) {
   Flights flights;
   int owner = 0, handle = 0, ended = 0;
   flights.check_none(&handle, &owner);
   flights.add(&handle, std::make_unique<Counted>(&owner, ended));
   EXPECT_TRUE(flights.any());
-  EXPECT_EQ(flights.take(&handle)->kind, "AllReduce");
+  EXPECT_EQ(flights.take(&handle, any_flight)->kind, "AllReduce");
   EXPECT_FALSE(flights.any());
-  EXPECT_EQ(error_of([&] { flights.take(&handle); }),
+  EXPECT_EQ(error_of([&] { flights.take(&handle, any_flight); }),
             "expected the handle of a transfer that is under way");
   EXPECT_EQ(ended, 0);
+}
+
+TEST(Flights, ThatAreRefusedStayUntilTheyEnd) {
+  Flights flights;
+  int owner = 0, handle = 0, ended = 0;
+  flights.add(&handle, std::make_unique<Counted>(&owner, ended));
+  const auto refuse = [](const Flight&) { throw Error("of another kind"); };
+  EXPECT_EQ(error_of([&] { flights.take(&handle, refuse); }), "of another kind");
+  EXPECT_TRUE(flights.any());
+  flights.forget_all();
+  EXPECT_EQ(ended, 1);
 }
 
 TEST(Flights, ThatARunHasLeftAreAnError) {
