@@ -18,6 +18,7 @@ from tensoropt.compiler.api.frontier import Frontier, Interrupted
 from tensoropt.compiler.api.program import Program, Say
 from tensoropt.compiler.api.training import Training, step_of
 from tensoropt.compiler.importer.batch import batch_of
+from tensoropt.compiler.pipeline.driver import is_text
 from tensoropt.compiler.planning.request import AUTO, Request
 from tensoropt.compiler.program.samples import check_samples
 from tensoropt.compiler.search.problem.bounds import least_bytes, least_state_bytes
@@ -291,6 +292,9 @@ class _Further:
         """The numbers of micro-batches to try; none if one was requested, or is impossible."""
         training, step, model = self.asked.training, self.asked.step, self._model
         if training is None or step is None or training.micro_batches is not None:
+            return []
+        if is_text(model.path):
+            self.refusal = f"{model.path}: the batch of MLIR text cannot be split"
             return []
         graph = self._graphs(self.asked, self.say)[0]
         try:
