@@ -177,8 +177,8 @@ _CONSTRUCTED = ("Plan", "Session", "Training")
 """Classes that people call; what others return makes the rest."""
 _INSIDE = {
     *("Frontier.facts", "Frontier.from_points", "Frontier.from_report", "Frontier.from_settled"),
-    *("Frontier.limit", "Frontier.request", "Frontier.search_notes", "Frontier.choose"),
-    *("Frontier.is_cut_short", "Frontier.lack", "Frontier.program_notes", "Model.find"),
+    *("Frontier.limit", "Frontier.request", "Frontier.search_notes", "Frontier.note_further"),
+    *("Frontier.program_notes",),
     *("Model.builds_steps", "Model.check_searchable", "Model.check_weights"),
     *("Model.compile", "Model.is_searched", "Model.program", "Model.read", "Model.search"),
     *("Plan.open_written", "Point.write", "Training.step"),

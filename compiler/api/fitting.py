@@ -18,6 +18,7 @@ from tensoropt.compiler.api.frontier import Frontier, Interrupted
 from tensoropt.compiler.api.program import Program, Say
 from tensoropt.compiler.api.training import Training, step_of
 from tensoropt.compiler.importer.batch import batch_of
+from tensoropt.compiler.pipeline.driver import is_text
 from tensoropt.compiler.planning.request import AUTO, Request
 from tensoropt.compiler.program.samples import check_samples
 from tensoropt.compiler.search.problem.bounds import least_bytes, least_state_bytes
@@ -26,13 +27,14 @@ from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.options import Interface
 from tensoropt.compiler.support.units import format_bytes
 from tensoropt.compiler.training import micro_batches, spec
+from tensoropt.passes.search_strategies import SearchReport
 from tensoropt.runtime.plan.dims import Sizes
 
 if TYPE_CHECKING:
     from tensoropt.compiler.program.graph import Graph
     from tensoropt.passes.build_training_step import BuildTrainingStepPass
 
-__all__ = ["Asked", "find_fitting"]
+__all__ = ["Asked", "find_fitting", "frontier_of"]
 
 LEAST_S = 3.0
 """Least time of a further search, if the time of a search was requested and is not less."""
@@ -48,7 +50,7 @@ class Form(Protocol):
     dims: dict[str, Sizes]
 
     def program(self, step: BuildTrainingStepPass | None = None, say: Say = ...) -> Program: ...
-    def find(self, asked: Asked, say: Say, begun_s: float | None = None) -> Frontier: ...
+    def search(self, program: Program, request: Request, report: SearchReport) -> Frontier: ...
 
 
 Forms = Mapping[str, Form]
@@ -97,6 +99,14 @@ class Asked:
         return limit is not None and self.request.rest_bytes + tensor_bytes > limit
 
 
+def frontier_of(form: Form, asked: Asked, say: Say, begun_s: float | None = None) -> Frontier:
+    """Return the frontier of a form for a request that began at a time, by default now."""
+    begun_s = time.monotonic() if begun_s is None else begun_s
+    program = form.program(asked.step, say)
+    report = SearchReport(say, begun_s, prices_pins=True, shows_all=True)
+    return form.search(program, asked.request, report)
+
+
 def find_fitting(forms: Forms, asked: Asked, say: Say, begun_s: float) -> Frontier:
     """Return the frontier of ``asked``, or of a further search if no point of it fits.
 
@@ -129,8 +139,8 @@ class _Attempt:
         if len(forms) > 1:  # an index to pick is of the points of all forms
             asked = replace(asked, request=replace(asked.request, pick=None))
         first, *others = forms
-        searches = {first: partial(forms[first].find, asked, say, begun_s)}
-        searches |= {name: partial(forms[name].find, asked, say) for name in others}
+        searches = {first: partial(frontier_of, forms[first], asked, say, begun_s)}
+        searches |= {name: partial(frontier_of, forms[name], asked, say) for name in others}
         try:
             frontier = Frontier.of_forms(searches)
         except DoesNotFitError as error:
@@ -194,7 +204,7 @@ class _Further:
                 continue
             if attempt is not None and attempt.error is None:
                 frontier = attempt.answer()
-                frontier.choose(options, self._choice(options))
+                frontier.note_further(options, choice=self._choice(options))
                 return frontier
             self.failures.append(options)
             if attempt is not None and attempt.lacks_bytes < self.nearest.lacks_bytes:
@@ -272,7 +282,7 @@ class _Further:
         training, frontier = self.asked.training, self.first.frontier
         if training is None or "recompute" in self.asked.fixed:
             return {}
-        if frontier is not None and not frontier.is_cut_short:
+        if frontier is not None and frontier.facts().stopped != "time":
             return {}
         *others, last = self._model.program(self.asked.step, self.say).graphs
         return {"recompute": last.recompute} if others else {}
@@ -282,6 +292,9 @@ class _Further:
         """The numbers of micro-batches to try; none if one was requested, or is impossible."""
         training, step, model = self.asked.training, self.asked.step, self._model
         if training is None or step is None or training.micro_batches is not None:
+            return []
+        if is_text(model.path):
+            self.refusal = f"{model.path}: the batch of MLIR text cannot be split"
             return []
         graph = self._graphs(self.asked, self.say)[0]
         try:
@@ -348,5 +361,5 @@ class _Further:
             assert nearest.error is not None
             nearest.error.args = (f"{nearest.error}{words}",)
             raise nearest.error
-        nearest.frontier.lack(words)
+        nearest.frontier.note_further(nearest.options, tried=words)
         return nearest.frontier

@@ -522,22 +522,17 @@ class Frontier(Sequence[Point]):
         return self._whole.result.interrupted
 
     @property
-    def is_cut_short(self) -> bool:
-        """True if the search ended before its bound for lack of time."""
-        return self._whole.result.stopped == "time"
-
-    @property
     def added(self) -> Mapping[str, str]:
-        """The options that the search chose by itself, as nothing fits without; usually none."""
+        """The options that the search added by itself, as nothing fits without; usually none."""
         return self._whole.added
 
-    def choose(self, added: Mapping[str, str], choice: str) -> None:
-        """Note the options that the search has added to the request, with the line on them."""
-        self._whole.added, self._whole.choice = added, (choice,)
+    def note_further(self, added: Mapping[str, str], *, choice: str = "", tried: str = "") -> None:
+        """Note that this is a further search: with ``added`` options, and a line on their choice.
 
-    def lack(self, tried: str) -> None:
-        """Note the words on what else was ``tried``, for errors: no point fits."""
-        self._whole.tried = tried
+        If nothing fits, ``tried`` are the words on all searches.
+        """
+        whole, self._whole.added = self._whole, added
+        whole.choice, whole.tried = (choice,) if choice else (), tried
 
     @property
     def whole(self) -> Frontier:

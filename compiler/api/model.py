@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
-from tensoropt.compiler.api.fitting import Asked, find_fitting
+from tensoropt.compiler.api.fitting import Asked, find_fitting, frontier_of
 from tensoropt.compiler.api.frontier import Frontier, interrupt_with
 from tensoropt.compiler.api.program import Program, Say, Source, silent
 from tensoropt.compiler.api.progress import reporting_to
@@ -249,7 +249,7 @@ class Model:
         given = {"objective": "devices", "devices": most, "device": device, "memory": memory}
         request = make_request(given | options, Interface.PYTHON)
         with reporting_to(progress) as say:
-            return self.find(Asked(request, train), say)
+            return frontier_of(self, Asked(request, train), say)
 
     @documented(SearchLimits)
     def profile(
@@ -298,13 +298,6 @@ class Model:
                     rows.append(row)
                     add(row)
             return Scaling(self.name, program, rows)
-
-    def find(self, asked: Asked, say: Say, begun_s: float | None = None) -> Frontier:
-        """Return the frontier for a request that began at a time, by default now."""
-        begun_s = time.monotonic() if begun_s is None else begun_s
-        program = self.program(asked.step, say)
-        report = SearchReport(say, begun_s, prices_pins=True, shows_all=True)
-        return self.search(program, asked.request, report)
 
     def search(self, program: Program, request: Request, report: SearchReport) -> Frontier:
         """Return the frontier of a ``program`` of this model, and record it in ``report``."""

@@ -300,7 +300,7 @@ def _list_frontier(world: World) -> dict[str, Callable[[], object]]:
     attributes = "fastest leanest knee request model devices device epsilon is_interrupted"
     shown = {
         f"Frontier.{name}": (lambda name=name: repr(of(name)))
-        for name in (*attributes.split(), "whole", "search_notes", "lacking", "notes")
+        for name in (*attributes.split(), "whole", "search_notes", "lacking", "notes", "added")
     }
     points = {
         f"Point.{name}": (lambda name=name: getattr(world.frontier.knee, name))
@@ -327,6 +327,8 @@ def _list_frontier(world: World) -> dict[str, Callable[[], object]]:
             "Frontier.pick": lambda: repr(world.frontier.pick(0)),
             "Frontier.fits": lambda: repr(world.frontier.fits("1TiB")),
             "Frontier.limit": lambda: repr(world.frontier.limit(None)),
+            "Frontier.program_notes": lambda: world.frontier.program_notes,
+            "Frontier.note_further": lambda: world.frontier.note_further({}),
             "Frontier.facts": lambda: len(world.frontier.facts().points),
             "Frontier.to_pandas": lambda: str(world.frontier.to_pandas()),
             "Frontier.plot": lambda: written("plot", ".svg"),
