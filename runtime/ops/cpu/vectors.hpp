@@ -113,10 +113,16 @@ TENSOROPT_FUSED void run_fused(const Job& job) {
   job.template run<Fused>();
 }
 
+// Unit tests limit the vectors.
+#ifndef TENSOROPT_MOST_LANES
+#define TENSOROPT_MOST_LANES 16
+#endif
+
 // Runs `job` with the best vectors of this processor.
 template <class Job>
 void run_on_vectors(const Job& job) {
-  static const bool is_wide = TENSOROPT_HAS_WIDE, is_fused = TENSOROPT_HAS_FUSED;
+  static const bool is_wide = TENSOROPT_MOST_LANES >= Wide::kLanes && TENSOROPT_HAS_WIDE;
+  static const bool is_fused = TENSOROPT_MOST_LANES >= Fused::kLanes && TENSOROPT_HAS_FUSED;
   if (is_wide) run_wide(job);
   else if (is_fused) run_fused(job);
   else job.template run<Plain>();
