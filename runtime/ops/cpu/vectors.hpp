@@ -31,8 +31,8 @@ struct Vectors {
   static TENSOROPT_INLINE Floats larger(Floats a, Floats b) { return a > b ? a : b; }
 
   // 2 to the power of x, for x below 128; 0 below the smallest normal float. The relative error is
-  // below 1e-7: x is split into an integer, which is added to the exponent, and a rest of at most
-  // 0.5, whose power is a minimax polynomial.
+  // below 1e-7: an integer part of x is added to the exponent, and a minimax polynomial is the
+  // power of the rest, which is at most 0.5.
   static TENSOROPT_INLINE Floats power_of_two(Floats x) {
     const Floats shifted = x + kRound;
     const Floats rest = x - (shifted - kRound);
