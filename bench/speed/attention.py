@@ -192,7 +192,7 @@ def rows(cases: Sequence[Sizes], rounds: int) -> Iterator[str]:
 
 
 def main() -> None:
-    """Print the table, a line as soon as it is measured."""
+    """Print the lines of the table when they are measured."""
     parser = Parser(description=__doc__)
     parser.add_argument("--tokens", type=int, nargs="+", default=_TOKENS)
     parser.add_argument("--sizes", type=int, nargs="+", default=_HEAD_SIZES, help="of heads")

@@ -39,7 +39,7 @@ Shape value_shape(const Attention& attention);
 Shape result_shape(const Attention& attention);
 Shape lse_shape(const Attention& attention);
 
-// A custom op of the CPU whose kernel is an AttentionNode.
+// A custom op of the CPU with an AttentionNode as its kernel.
 CustomOp attention_op_of(std::size_t (*inputs)(const CustomOp*),
                          std::size_t (*outputs)(const CustomOp*));
 

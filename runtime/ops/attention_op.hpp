@@ -11,8 +11,9 @@ namespace tensoropt {
 // q is [B, Hq, Tq, D], k [B, Hk, Tk, D], v [B, Hk, Tk, Dv]; query head h reads key head
 // h / (Hq / Hk). bias is added to the scores, [b, h, t, Tk], each of b, h, t 1 or the full size.
 // lengths, int64 [B]: the keys that are read. offset, int64 [1]: the position of the first query.
-// Attributes: `scale`, required; `causal`, 1 to read keys up to a query's position; `window`, only
-// so many of the last; `softcap` c, scores s become c * tanh(s / c); 0 is none of them.
+// Attributes: `scale`, required; `causal`, 1 to read keys up to a query's position; `window`, the
+// number of keys before that position that are read; `softcap` c, scores s become
+// c * tanh(s / c). 0 disables them.
 // y is [B, Hq, Tq, Dv]; lse, float32 [B, Hq, Tq], the logarithms of the sums of exponentials. A
 // query without keys has y = 0 and lse = -infinity.
 CustomOp attention_op();

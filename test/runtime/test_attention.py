@@ -50,8 +50,8 @@ def close(case: Case, array: Array, expected: torch.Tensor, name: str) -> None:
     largest = max(1.0, float(limits.max())) if len(limits) else 1.0
     # Rounding changes a score in proportion to its size, and so its weight.
     tolerance = TOLERANCE[case.type] * largest * max(1.0, case.factor / 20)
-    found = array.astype(np.float64)
-    np.testing.assert_allclose(found, expected.numpy(), rtol=0, atol=tolerance, err_msg=name)
+    values = array.astype(np.float64)
+    np.testing.assert_allclose(values, expected.numpy(), rtol=0, atol=tolerance, err_msg=name)
 
 
 def check(case: Case, seed: int = 0) -> None:

@@ -14,7 +14,7 @@ enum class Start { Zero, Sum, Decayed };
 
 // One block of sums, in registers.
 template <class Unit, std::size_t Count, bool Transposed, Start From>
-TENSOROPT_INLINE void sum_block(const Product& given, const float* a, const float* b, float* c,
+TENSOROPT_INLINE void sum_block(const Product& product, const float* a, const float* b, float* c,
                                 const float* factors) {
   using V = typename Unit::V;
   constexpr std::size_t kRows = Unit::kRows, kLanes = Unit::kLanes;
@@ -22,30 +22,31 @@ TENSOROPT_INLINE void sum_block(const Product& given, const float* a, const floa
   for (std::size_t r = 0; r < kRows; ++r)
     for (std::size_t v = 0; v < Count; ++v) {
       sums[r][v] = typename V::Floats{};
-      if constexpr (From != Start::Zero) sums[r][v] = V::load(c + r * given.c_pitch + v * kLanes);
+      if constexpr (From != Start::Zero) sums[r][v] = V::load(c + r * product.c_pitch + v * kLanes);
       if constexpr (From == Start::Decayed) sums[r][v] *= V::load(factors + v * kLanes);
     }
-  for (std::size_t i = 0; i < given.depth; ++i) {
+  TENSOROPT_UNROLLED
+  for (std::size_t i = 0; i < product.depth; ++i) {
     typename V::Floats terms[Count];
     for (std::size_t v = 0; v < Count; ++v) terms[v] = V::load(b + v * kLanes);
     for (std::size_t r = 0; r < kRows; ++r)
       for (std::size_t v = 0; v < Count; ++v)
-        sums[r][v] += a[Transposed ? r : r * given.a_pitch] * terms[v];
-    a += Transposed ? given.a_pitch : 1;
-    b += given.b_pitch;
+        sums[r][v] += a[Transposed ? r : r * product.a_pitch] * terms[v];
+    a += Transposed ? product.a_pitch : 1;
+    b += product.b_pitch;
   }
   for (std::size_t r = 0; r < kRows; ++r)
     for (std::size_t v = 0; v < Count; ++v)
-      V::store(c + r * given.c_pitch + v * kLanes, sums[r][v]);
+      V::store(c + r * product.c_pitch + v * kLanes, sums[r][v]);
 }
 
 // All rows of `Count` vectors, from lane `at` on.
 template <class Unit, std::size_t Count, bool Transposed, Start From>
-TENSOROPT_INLINE void sum_rows(const Product& given, std::size_t at, const float* factors) {
-  for (std::size_t row = 0; row < given.rows; row += Unit::kRows)
+TENSOROPT_INLINE void sum_rows(const Product& product, std::size_t at, const float* factors) {
+  for (std::size_t row = 0; row < product.rows; row += Unit::kRows)
     sum_block<Unit, Count, Transposed, From>(
-        given, given.a + row * (Transposed ? 1 : given.a_pitch), given.b + at,
-        given.c + row * given.c_pitch + at, From == Start::Decayed ? factors + at : nullptr);
+        product, product.a + row * (Transposed ? 1 : product.a_pitch), product.b + at,
+        product.c + row * product.c_pitch + at, From == Start::Decayed ? factors + at : nullptr);
 }
 
 template <bool Transposed, Start From>

@@ -46,7 +46,7 @@ struct Tile {
 struct Softmax {
   float* maxima;
   float* sums;
-  float* decays;  // factors of what was summed before this tile
+  float* decays;  // factors of earlier sums
 };
 
 // Replaces scores by powers of two of their difference to the maximum, which it updates.

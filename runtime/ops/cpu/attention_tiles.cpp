@@ -181,7 +181,7 @@ void QueryRows::finish_scores(std::size_t strip, KeyRange range, const Tile& til
   if (first_end < end) mask(strip, {std::size_t(first_end), range.end}, range, tile);
 }
 
-// Each row is loaded, also if it is that of other queries, and transposed.
+// Loads a row per query, even if several read the same one, and transposes them.
 void QueryRows::add_bias(std::size_t strip, KeyRange range, const Tile& tile) const {
   const auto keys = range.end - range.begin, pitch = rounded_up(keys, kLaneUnit);
   FloatArray rows(tile.lanes * pitch), columns(pitch * tile.pitch);

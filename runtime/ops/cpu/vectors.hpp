@@ -31,8 +31,8 @@ struct Vectors {
   static TENSOROPT_INLINE Floats larger(Floats a, Floats b) { return a > b ? a : b; }
 
   // 2 to the power of x, for x below 128; 0 below the smallest normal float. The relative error is
-  // below 1e-7: x is split into an integer, which is added to the exponent, and a rest of at most
-  // 0.5, whose power is a minimax polynomial.
+  // below 1e-7: an integer part of x is added to the exponent, and a minimax polynomial is the
+  // power of the rest, which is at most 0.5.
   static TENSOROPT_INLINE Floats power_of_two(Floats x) {
     const Floats shifted = x + kRound;
     const Floats rest = x - (shifted - kRound);
@@ -113,10 +113,16 @@ TENSOROPT_FUSED void run_fused(const Job& job) {
   job.template run<Fused>();
 }
 
+// Unit tests limit the vectors.
+#ifndef TENSOROPT_MOST_LANES
+#define TENSOROPT_MOST_LANES 16
+#endif
+
 // Runs `job` with the best vectors of this processor.
 template <class Job>
 void run_on_vectors(const Job& job) {
-  static const bool is_wide = TENSOROPT_HAS_WIDE, is_fused = TENSOROPT_HAS_FUSED;
+  static const bool is_wide = TENSOROPT_MOST_LANES >= Wide::kLanes && TENSOROPT_HAS_WIDE;
+  static const bool is_fused = TENSOROPT_MOST_LANES >= Fused::kLanes && TENSOROPT_HAS_FUSED;
   if (is_wide) run_wide(job);
   else if (is_fused) run_fused(job);
   else job.template run<Plain>();
