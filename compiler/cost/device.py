@@ -378,7 +378,6 @@ def _located(folder: Path, name: str) -> str:
 def _device(table: Table) -> Device:
     memory, efficiency = table.table("memory"), table.table("efficiency")
     links = table.table("link")
-    machine = read_machine(table.optional("measured_on"))
     device = Device(
         name=table.text("name"),
         peaks=_peaks(table.table("peak_flop_per_s")),
@@ -399,9 +398,9 @@ def _device(table: Table) -> Device:
         overlap=read_overlap(table.optional("overlap")),
         expected_error=read_expected_error(table.optional("expected_error")),
         measured_models=read_measured_models(table.tables("measured_model")),
-        machine=machine,
-        provider=_provider(table, machine),
+        machine=read_machine(table.optional("measured_on")),
     )
+    device = replace(device, provider=_provider(table, device.machine))
     for part in (memory, efficiency, links, table):
         part.reject_unread()
     return device
@@ -409,9 +408,8 @@ def _device(table: Table) -> Device:
 
 def _provider(table: Table, machine: Machine | None) -> str:
     """Return the execution provider; CUDA's, unless the description says so or was measured."""
-    if "provider" in table.names():
-        return table.text("provider")
-    return "cuda" if machine is None else machine.provider
+    measured = "cuda" if machine is None else machine.provider
+    return table.maybe_text("provider") or measured
 
 
 def _capacity_bytes(memory: Table) -> int | None:

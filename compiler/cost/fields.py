@@ -72,6 +72,13 @@ class Table:
         self._read.append(key)
         return None
 
+    def maybe_text(self, key: str) -> str | None:
+        """Return the string under ``key``; ``None`` if the key is absent."""
+        if key in self._values:
+            return self.text(key)
+        self._read.append(key)
+        return None
+
     def flag(self, key: str) -> bool:
         """Return the boolean under ``key``."""
         value = self._value(key, "true or false")

@@ -54,6 +54,16 @@ def test_built_in_names() -> None:
     assert device_names() == known.split()
 
 
+def test_only_processors_have_the_kernel_of_attention(tmp_path: Path) -> None:
+    assert [name for name in device_names() if load_device(name).has_attention] == ["cpu"]
+    path = tmp_path / "toy.toml"
+    for text, expected in ((GOOD, False), ('provider = "cpu"\n' + GOOD, True)):
+        path.write_text(text)
+        load_device.cache_clear()
+        assert load_device(str(path)).has_attention == expected
+    assert not load_device("cpu:1,h100:1").has_attention
+
+
 def test_a_device_of_ones_own(tmp_path: Path) -> None:
     device = load(tmp_path, GOOD)
     assert (device.name, device.devices_per_node) == ("toy", 4)
@@ -152,7 +162,7 @@ def test_missing_file(tmp_path: Path) -> None:
             ": unknown key, expected one of memory, efficiency, link, name, peak_flop_per_s, "
             "launch_overhead_s, devices_per_node, step_overhead_s, host_launch_s, operator, "
             "collective, kernel, waiting, process, overlap, expected_error, measured_model, "
-            "measured_on, got: 'efficency', did you mean 'efficiency'?",
+            "measured_on, provider, got: 'efficency', did you mean 'efficiency'?",
         ),
         ("[efficiency]\ncontraction = 0.5", "", ": 'efficiency': expected a table, got: nothing"),
         (
