@@ -10,10 +10,16 @@
 namespace tensoropt {
 namespace {
 
-// Rows of a part, and keys of a tile: with 64 dimensions, the operands of one product of a strip
-// stay in the L1 cache.
-constexpr std::size_t kBlock = 4 * kStrip, kKeys = 128;
+// Keys of a tile: with 64 dimensions, the operands of one product of a strip stay in the L1 cache.
+constexpr std::size_t kKeys = 128;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// Rows of a part. Many rows share the loads of a tile of keys, which are slow if the keys do not
+// fit into the L2 cache; few rows are more parts, for more threads.
+std::size_t rows_of_block(std::size_t rows) {
+  constexpr std::size_t kParts = 8, kFewest = 4, kMost = 12;
+  return kStrip * std::clamp(rows / kParts / kStrip, kFewest, kMost);
+}
 
 // The computation of one part: the results of some rows.
 class Block {
@@ -128,12 +134,13 @@ class Block {
 }  // namespace
 
 AttentionParts::AttentionParts(const Attention& attention, void* y, float* lse)
-    : attention_(attention), y_(y), lse_(lse), blocks_((attention.rows() + kBlock - 1) / kBlock) {}
+    : attention_(attention), y_(y), lse_(lse), block_(rows_of_block(attention.rows())),
+      blocks_((attention.rows() + block_ - 1) / block_) {}
 
 void AttentionParts::run(std::size_t part) const {
-  const auto head = part / blocks_, first = part % blocks_ * kBlock;
+  const auto head = part / blocks_, first = part % blocks_ * block_;
   const QueryRows rows(attention_, head / attention_.key_heads, head % attention_.key_heads, first,
-                       std::min(kBlock, attention_.rows() - first));
+                       std::min(block_, attention_.rows() - first));
   Block block(attention_, rows);
   block.run();
   block.write(y_, lse_);

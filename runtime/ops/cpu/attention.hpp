@@ -47,6 +47,7 @@ class AttentionParts {
   const Attention& attention_;
   void* y_;
   float* lse_;
+  std::size_t block_;   // rows of a part
   std::size_t blocks_;  // of the rows of a key head
 };
 
