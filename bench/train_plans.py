@@ -12,7 +12,7 @@ from search_graphs import training_spec
 
 from tensoropt.compiler.comparison.data_parallel import data_parallel_choice
 from tensoropt.compiler.comparison.pinning import fastest_with
-from tensoropt.compiler.cost.device import Device
+from tensoropt.compiler.cost.device import Device, load_device
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.planning.request import Request
 from tensoropt.compiler.program.costs import tensor_bytes

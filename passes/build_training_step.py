@@ -121,6 +121,7 @@ class BuildTrainingStepPass(Pass):
         _build(module, self.spec, fuses=fuses)
         options = [option for option in fields(self) if option.metadata.get("option", True)]
         own = {option.name: getattr(self, option.name) for option in options}
+        own["fuse_attention"] = fuses and _has_attention(module)
         settings = {
             name: "true" if value is True else value
             for name, value in own.items()
@@ -151,6 +152,12 @@ class BuildTrainingStepPass(Pass):
             spec.parse_rows(self.freeze_rows),
             spec.parse_groups(self.groups),
         )
+
+
+def _has_attention(module: ir.Module) -> bool:
+    """Return whether the step may have attention, as one operation or with a softmax."""
+    names = {f"onnx.{onnx.ATTENTION}", "onnx.Softmax"}
+    return any(op.name in names for op in onnx.walk(onnx.function(module)))
 
 
 def _build(module: ir.Module, spec: TrainingSpec, *, fuses: bool) -> None:
