@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Collective", "RankGraph", "Shape", "leads_out", "read_graph"]
 
-_LOCAL = frozenset({"Barrier", *WAITS})
-"""Operators of the same domain that only order work within a rank."""
+_LOCAL = frozenset({"Barrier", "Attention", "AttentionGradient", *WAITS})
+"""Operators of the same domain that only compute, or order work, within a rank."""
 _TOKEN_FIRST = frozenset({*JOINED, *STARTS})
 
 Shape = tuple[int | str, ...]
