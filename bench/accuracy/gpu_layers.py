@@ -137,7 +137,9 @@ def _graph(model: str, batch: int) -> Graph:
     """Return the training step of a layer, without recomputation and fused attention."""
     with separate_attention(), tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
         path = LAYERS[model](batch).build("layer").save(Path(folder))
-        step = step_of(Training(loss="mse:y,labels", recompute="none"), Request(devices=1))
+        step = step_of(
+            Training(loss="mse:y,labels", recompute="none"), Request(devices=1, device="a100")
+        )
         (graph,) = Model(path, {}).program(step).graphs.values()
     return graph
 

@@ -165,7 +165,8 @@ def _graph(model: Gpt | Llama, system: System) -> Graph:
     )
     with system.attention_kept(), tempfile.TemporaryDirectory(prefix="tensoropt-") as folder:
         path = model.build("model").save(Path(folder))
-        (graph,) = Model(path, {}).program(step_of(training, Request(devices=1))).graphs.values()
+        step = step_of(training, Request(devices=1, device="a100"))
+        (graph,) = Model(path, {}).program(step).graphs.values()
     return graph
 
 
