@@ -14,7 +14,7 @@ from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.elements import dense_to_array
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import keys
-from tensoropt.runtime.support.collectives import BY_IR_NAME, DOMAIN
+from tensoropt.runtime.support.collectives import ATTENTION_KERNELS, BY_IR_NAME, DOMAIN
 from tensoropt.runtime.support.drawing import RANDOM
 
 __all__ = [
@@ -83,7 +83,7 @@ ATTENTION_GRADIENT = "tensoropt.AttentionGradient"
 """``AttentionGradient(dy, q, k, v, y, lse, bias, lengths, offset)`` returns the gradients of q, k,
 v and, if it is wanted, of the bias."""
 
-ATTENTIONS = frozenset((ATTENTION, ATTENTION_GRADIENT))
+ATTENTIONS = frozenset(f"{DOMAIN}.{kind}" for kind in ATTENTION_KERNELS)
 """Operators with a kernel of ours on processors."""
 
 BLOCKED_ATTENTION = "tensoropt.BlockedAttention"

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from tensoropt.runtime.support.collectives import DOMAIN, JOINED, STARTS, WAITS
+from tensoropt.runtime.support.collectives import ATTENTION_KERNELS, DOMAIN, JOINED, STARTS, WAITS
 from tensoropt.runtime.support.dtypes import dtype_of, dtype_of_code, name_of
 from tensoropt.runtime.support.errors import UserError, cause_of
 from tensoropt.runtime.support.files import PROTOBUF_BYTES
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Collective", "RankGraph", "Shape", "leads_out", "read_graph"]
 
-_LOCAL = frozenset({"Barrier", "Attention", "AttentionGradient", *WAITS})
+_LOCAL = frozenset({"Barrier", *ATTENTION_KERNELS, *WAITS})
 """Operators of the same domain that only compute, or order work, within a rank."""
 _TOKEN_FIRST = frozenset({*JOINED, *STARTS})
 

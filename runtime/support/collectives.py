@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALONE",
+    "ATTENTION_KERNELS",
     "BY_IR_NAME",
     "COLLECTIVES",
     "DOMAIN",
@@ -30,6 +31,9 @@ __all__ = [
 
 DOMAIN = "tensoropt"
 """The domain of the runtime's operators; its version is 1."""
+
+ATTENTION_KERNELS = ("Attention", "AttentionGradient")
+"""Operators of `DOMAIN` that compute attention within a rank."""
 
 Settings = Mapping[str, int | str | Sequence[int]]
 """Attributes of an operator: dimensions, a reduction, or positions in the group."""
