@@ -20,6 +20,7 @@ GPU_TOOLS := $(GPU_VENV)/.installed
 $(PRODUCT): EXTRAS := cpu,serve,text
 $(UNIT): EXTRAS := cpu,unit
 $(GPU_TOOLS): EXTRAS := cuda,tools
+$(GPU_TOOLS): export TENSOROPT_CUDNN := 1
 
 # Development builds use the tools of their own environment and a folder that `make cpp` can build
 # again, include the unit tests, and treat warnings as errors.
@@ -302,6 +303,20 @@ ray-check: build ## Fuzz: jobs on a Ray cluster of several nodes on this machine
 
 nccl-check: build ## Fuzz: the GPU code with stand-ins for NCCL and CUDA
 	TENSOROPT_NCCL_CHECK=1 $(BIN)/python -m pytest -v -n 2 --dist worksteal test/nccl
+
+# Packages with headers and libraries, 1.7 GB, without their dependencies, which are larger.
+CUDNN := build/cudnn
+$(CUDNN)/packages: pyproject.toml | build
+	rm -rf $@
+	$(BIN)/python tools/requirements.py cudnn | $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps \
+	    --target $@ --requirement /dev/stdin
+
+cudnn-check: $(CUDNN)/packages ## Fuzz: plans of cuDNN for attention on GPUs that are not here (8 minutes)
+	$(BIN)/cmake -S . -B $(CUDNN)/native -G Ninja -DCMAKE_BUILD_TYPE=Release -DTENSOROPT_WERROR=ON \
+	    -DTENSOROPT_PYTHON=OFF -DTENSOROPT_CUDNN=ON -DPython_EXECUTABLE=$(abspath $(BIN))/python \
+	    -DTENSOROPT_CUDA_PACKAGES=$(abspath $<)
+	$(BIN)/cmake --build $(CUDNN)/native --target tensoropt_cudnn
+	TENSOROPT_CUDNN_CHECK=$(abspath $(CUDNN)) $(BIN)/python -m pytest -v -n 2 test/cudnn
 
 # A separate environment: ONNX Runtime for GPUs and for CPUs exclude each other.
 ifneq ($(GPU),)

@@ -1,6 +1,7 @@
 """Print what extras of pyproject.toml require, one a line: `python tools/requirements.py EXTRA...`.
 
-The extra `build` is the build system, the empty one the product itself. Extras that other extras
+The extra `build` is the build system, `cudnn` its addition for attention on GPUs, and the empty one
+the product itself. Extras that other extras
 name are followed.
 """
 
@@ -30,7 +31,9 @@ def main() -> None:
     """Print the requirements of the extras that the command names."""
     held = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))
     project, build = held["project"], held["build-system"]["requires"]
-    extras = {**project["optional-dependencies"], "build": build, "": project["dependencies"]}
+    (cudnn,) = held["tool"]["scikit-build"]["overrides"]
+    parts = {"build": build, "cudnn": cudnn["build"]["requires"], "": project["dependencies"]}
+    extras = {**project["optional-dependencies"], **parts}
     print(*dict.fromkeys(r for name in sys.argv[1:] for r in _requirements(extras, name)), sep="\n")
 
 

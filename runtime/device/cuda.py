@@ -47,6 +47,11 @@ __all__ = [
 _CUDA, _CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
 _SILENT, _WARNINGS = 4, 2  # severities of ONNX Runtime's log; the second is its default
 _NO_MEMORY = re.compile(r"failed to allocate memory|out of memory", re.IGNORECASE)
+_STAND_INS = {
+    "TENSOROPT_NCCL": "libnccl.so.2",
+    "TENSOROPT_CUDART": "libcudart.so.13",
+    "TENSOROPT_CUDNN_ATTENTION": "libtensoropt_cudnn.so",
+}
 _GRAIN = 256  # bytes: ONNX Runtime's arenas round sizes up to this
 _SHARING_NCCL = (2, 30)  # first version that lets ranks share a device
 _SHARING_BLOCKS = "4"  # per rank: kernels that wait for each other must all fit on the device
@@ -246,7 +251,7 @@ def check_cuda() -> None:
     """Raise `UserError` for faults that show without touching a device."""
     folder = stand_in()
     if folder is not None:
-        for name in ("libnccl.so.2", "libcudart.so.13"):
+        for name in _STAND_INS.values():
             if not (folder / name).is_file():
                 raise UserError(f"TENSOROPT_STAND_IN: expected {folder / name}, which is missing")
         return
@@ -282,8 +287,7 @@ def cuda_facts() -> library.Cuda:
     if folder is None:
         _preload()
     else:
-        os.environ["TENSOROPT_NCCL"] = str(folder / "libnccl.so.2")
-        os.environ["TENSOROPT_CUDART"] = str(folder / "libcudart.so.13")
+        os.environ.update({name: str(folder / file) for name, file in _STAND_INS.items()})
     facts = library.cuda()
     if "error" in facts:
         raise UserError(f"provider cuda: {facts['error']}")

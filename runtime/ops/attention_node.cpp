@@ -3,6 +3,8 @@
 #include <cmath>
 
 #include "collective.hpp"
+#include "cuda/cuda_api.hpp"
+#include "cudnn/plans.hpp"
 
 namespace tensoropt {
 namespace {
@@ -35,12 +37,22 @@ Attention read_options(const Api& api, const OrtKernelInfo* info) {
   return options;
 }
 
+void prepare(AttentionNode& self, const OrtKernelInfo* info) {
+  cuda_device_count();
+  require_cudnn();
+  self.arena = arena_of(self.api, info);
+}
+
 OrtStatus* create(const CustomOp* op, const OrtApi* table, const OrtKernelInfo* info,
                   void** kernel) {
   const Api api(table);
   return guarded(api, [&] {
     const auto node = std::string(op->GetName(op)) + " node '" + api.node_name(info) + "'";
-    located(node, [&] { *kernel = new AttentionNode{api, node, read_options(api, info)}; });
+    located(node, [&] {
+      auto self = std::make_unique<AttentionNode>(api, node, read_options(api, info));
+      if (AttentionOp::of(op).place == Place::Device) prepare(*self, info);
+      *kernel = self.release();
+    });
   });
 }
 
@@ -75,16 +87,7 @@ void read_bias(const AttentionInput& bias, Attention& attention) {
   attention.bias = bias.data;
 }
 
-}  // namespace
-
-AttentionInput attention_input(const Api& api, OrtKernelContext* context, std::size_t index) {
-  if (index >= api.input_count(context)) return {};
-  const auto* value = api.input(context, index);
-  if (!value) return {};
-  const auto [type, shape] = api.type_and_shape(value);
-  return {Element(type), shape, api.data(value)};
-}
-
+// Throws if the tensor `name` is not of `type` and `shape`.
 void check_tensor(const AttentionInput& input, const char* name, Element type, const Shape& shape) {
   if (input.type != type || input.shape != shape)
     throw Error(std::string(name) + " must be " + element_info(int(type)).name + " of shape " +
@@ -92,31 +95,7 @@ void check_tensor(const AttentionInput& input, const char* name, Element type, c
                 text_of(input.shape));
 }
 
-Attention read_attention(const AttentionNode& self, OrtKernelContext* context, std::size_t first,
-                         std::size_t first_option) {
-  auto attention = self.options;
-  const auto input = [&](std::size_t index) { return attention_input(self.api, context, index); };
-  const auto q = input(first), k = input(first + 1), v = input(first + 2);
-  if (q.type != Element::Float32 && q.type != Element::BFloat16)
-    throw Error("q must be float32 or bfloat16, got: ONNX element type " +
-                std::to_string(int(q.type)));
-  attention.type = q.type;
-  read_sizes(q.shape, k.shape, v.shape, attention);
-  check_tensor(k, "k", q.type, k.shape);
-  check_tensor(v, "v", q.type, v.shape);
-  attention.q = q.data, attention.k = k.data, attention.v = v.data;
-  read_bias(input(first_option), attention);
-  if (const auto lengths = input(first_option + 1); lengths.data) {
-    check_tensor(lengths, "lengths", Element::Int64, {std::int64_t(attention.batch)});
-    attention.lengths = static_cast<const std::int64_t*>(lengths.data);
-  }
-  if (const auto offset = input(first_option + 2); offset.data) {
-    check_tensor(offset, "offset", Element::Int64, {1});
-    attention.offset = *static_cast<const std::int64_t*>(offset.data);
-  }
-  return attention;
-}
-
+// Shapes of q, k, v and y: [batch, heads, tokens, size].
 Shape query_shape(const Attention& attention) {
   return {std::int64_t(attention.batch), std::int64_t(attention.heads),
           std::int64_t(attention.queries), std::int64_t(attention.size)};
@@ -142,9 +121,78 @@ Shape lse_shape(const Attention& attention) {
           std::int64_t(attention.queries)};
 }
 
-CustomOp attention_op_of(std::size_t (*inputs)(const CustomOp*),
-                         std::size_t (*outputs)(const CustomOp*)) {
-  auto op = plain_op(Place::Host, inputs, outputs);
+void* bias_gradient(const AttentionNode& self, OrtKernelContext* context,
+                    const Attention& attention) {
+  if (self.api.output_count(context) < 4) return nullptr;
+  const auto& sizes = attention.bias_sizes;
+  const Shape shape = {std::int64_t(sizes[0]), std::int64_t(sizes[1]), std::int64_t(sizes[2]),
+                       std::int64_t(attention.keys)};
+  auto* dbias = self.api.output(context, 3, shape);
+  if (dbias && !attention.bias) throw Error("dbias needs the input bias");
+  return dbias;
+}
+
+}  // namespace
+
+AttentionInput attention_input(const Api& api, OrtKernelContext* context, std::size_t index) {
+  if (index >= api.input_count(context)) return {};
+  const auto* value = api.input(context, index);
+  if (!value) return {};
+  const auto [type, shape] = api.type_and_shape(value);
+  return {Element(type), shape, api.data(value)};
+}
+
+Attention read_attention(const AttentionNode& self, OrtKernelContext* context, std::size_t first,
+                         std::size_t first_option) {
+  auto attention = self.options;
+  const auto input = [&](std::size_t index) { return attention_input(self.api, context, index); };
+  const auto q = input(first), k = input(first + 1), v = input(first + 2);
+  attention.type = q.type;
+  read_sizes(q.shape, k.shape, v.shape, attention);
+  check_tensor(k, "k", q.type, k.shape);
+  check_tensor(v, "v", q.type, v.shape);
+  attention.q = q.data, attention.k = k.data, attention.v = v.data;
+  read_bias(input(first_option), attention);
+  if (const auto lengths = input(first_option + 1); lengths.data) {
+    check_tensor(lengths, "lengths", Element::Int64, {std::int64_t(attention.batch)});
+    attention.lengths = static_cast<const std::int64_t*>(lengths.data);
+  }
+  if (const auto offset = input(first_option + 2); offset.data) {
+    check_tensor(offset, "offset", Element::Int64, {1});
+    attention.offset = *static_cast<const std::int64_t*>(offset.data);
+  }
+  return attention;
+}
+
+void* result(const AttentionNode& self, OrtKernelContext* context, const Attention& attention) {
+  return self.api.output(context, 0, result_shape(attention));
+}
+
+float* lse_result(const AttentionNode& self, OrtKernelContext* context,
+                  const Attention& attention) {
+  if (self.api.output_count(context) < 2) return nullptr;
+  return static_cast<float*>(self.api.output(context, 1, lse_shape(attention)));
+}
+
+AttentionGradients read_gradients(const AttentionNode& self, OrtKernelContext* context,
+                                  const Attention& attention) {
+  const auto input = [&](std::size_t index) { return attention_input(self.api, context, index); };
+  const auto dy = input(0), y = input(4), lse = input(5);
+  check_tensor(dy, "dy", attention.type, result_shape(attention));
+  check_tensor(y, "y", attention.type, result_shape(attention));
+  check_tensor(lse, "lse", Element::Float32, lse_shape(attention));
+  return {dy.data,
+          y.data,
+          static_cast<const float*>(lse.data),
+          self.api.output(context, 0, query_shape(attention)),
+          self.api.output(context, 1, key_shape(attention)),
+          self.api.output(context, 2, value_shape(attention)),
+          bias_gradient(self, context, attention)};
+}
+
+AttentionOp attention_op_of(Place place, Element type, std::size_t (*inputs)(const CustomOp*),
+                            std::size_t (*outputs)(const CustomOp*)) {
+  AttentionOp op{plain_op(place, inputs, outputs), place, type};
   op.CreateKernelV2 = create;
   op.KernelDestroy = destroy;
   return op;

@@ -3,16 +3,26 @@
 
 #include <string>
 
-#include "cpu/attention.hpp"
+#include "cpu/attention_gradient.hpp"
+#include "ort/arena.hpp"
 #include "ort/custom_op.hpp"
 
 namespace tensoropt {
+
+// A custom op with the type of its elements, as each place has kernels for other types.
+struct AttentionOp : CustomOp {
+  Place place;
+  Element type;
+
+  static const AttentionOp& of(const CustomOp* op) { return *static_cast<const AttentionOp*>(op); }
+};
 
 // The kernel of a node: its options, without sizes and operands.
 struct AttentionNode {
   Api api;
   std::string node;
   Attention options;
+  std::shared_ptr<Arena> arena;  // on the device
 };
 
 // An input of a run; `data` is null if an optional input is omitted.
@@ -29,19 +39,17 @@ AttentionInput attention_input(const Api& api, OrtKernelContext* context, std::s
 Attention read_attention(const AttentionNode& self, OrtKernelContext* context, std::size_t first,
                          std::size_t first_option);
 
-// Throws if the tensor `name` is not of `type` and `shape`.
-void check_tensor(const AttentionInput& input, const char* name, Element type, const Shape& shape);
+// The results of Attention: y, and lse or null.
+void* result(const AttentionNode& self, OrtKernelContext* context, const Attention& attention);
+float* lse_result(const AttentionNode& self, OrtKernelContext* context, const Attention& attention);
 
-// Shapes of q, k, v and y: [batch, heads, tokens, size].
-Shape query_shape(const Attention& attention);
-Shape key_shape(const Attention& attention);
-Shape value_shape(const Attention& attention);
-Shape result_shape(const Attention& attention);
-Shape lse_shape(const Attention& attention);
+// The other operands and the results of AttentionGradient. Throws as read_attention does.
+AttentionGradients read_gradients(const AttentionNode& self, OrtKernelContext* context,
+                                  const Attention& attention);
 
-// A custom op of the CPU with an AttentionNode as its kernel.
-CustomOp attention_op_of(std::size_t (*inputs)(const CustomOp*),
-                         std::size_t (*outputs)(const CustomOp*));
+// A custom op with an AttentionNode as its kernel.
+AttentionOp attention_op_of(Place place, Element type, std::size_t (*inputs)(const CustomOp*),
+                            std::size_t (*outputs)(const CustomOp*));
 
 // Runs Body on the node of a kernel.
 template <void (*Body)(const AttentionNode&, OrtKernelContext*)>

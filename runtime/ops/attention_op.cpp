@@ -1,7 +1,6 @@
 #include "attention_op.hpp"
 
-#include "attention_node.hpp"
-#include "cpu/attention_gradient.hpp"
+#include "attention_on_device.hpp"
 
 namespace tensoropt {
 namespace {
@@ -10,39 +9,14 @@ constexpr int kRequired = 0, kOptional = 1;  // OrtCustomOpInputOutputCharacteri
 
 void attend(const AttentionNode& self, OrtKernelContext* context) {
   const auto attention = read_attention(self, context, 0, 3);
-  auto* y = self.api.output(context, 0, result_shape(attention));
-  float* lse = nullptr;
-  if (self.api.output_count(context) > 1)
-    lse = static_cast<float*>(self.api.output(context, 1, lse_shape(attention)));
-  const AttentionParts parts(attention, y, lse);
+  auto* y = result(self, context, attention);
+  const AttentionParts parts(attention, y, lse_result(self, context, attention));
   self.api.parallel(context, parts.count(), [&](std::size_t part) { parts.run(part); });
-}
-
-void* bias_gradient(const AttentionNode& self, OrtKernelContext* context,
-                    const Attention& attention) {
-  if (self.api.output_count(context) < 4) return nullptr;
-  const auto& sizes = attention.bias_sizes;
-  const Shape shape = {std::int64_t(sizes[0]), std::int64_t(sizes[1]), std::int64_t(sizes[2]),
-                       std::int64_t(attention.keys)};
-  auto* dbias = self.api.output(context, 3, shape);
-  if (dbias && !attention.bias) throw Error("dbias needs the input bias");
-  return dbias;
 }
 
 void differentiate(const AttentionNode& self, OrtKernelContext* context) {
   const auto attention = read_attention(self, context, 1, 6);
-  const auto input = [&](std::size_t index) { return attention_input(self.api, context, index); };
-  const auto dy = input(0), y = input(4), lse = input(5);
-  check_tensor(dy, "dy", attention.type, result_shape(attention));
-  check_tensor(y, "y", attention.type, result_shape(attention));
-  check_tensor(lse, "lse", Element::Float32, lse_shape(attention));
-  const AttentionGradients gradients{dy.data,
-                                     y.data,
-                                     static_cast<const float*>(lse.data),
-                                     self.api.output(context, 0, query_shape(attention)),
-                                     self.api.output(context, 1, key_shape(attention)),
-                                     self.api.output(context, 2, value_shape(attention)),
-                                     bias_gradient(self, context, attention)};
+  const auto gradients = read_gradients(self, context, attention);
   const AttentionGradientParts parts(attention, gradients);
   self.api.parallel(context, parts.count(), [&](std::size_t part) { parts.run(part); });
   self.api.parallel(context, parts.merges(), [&](std::size_t part) { parts.merge(part); });
@@ -77,42 +51,55 @@ OrtStatus* infer_gradients(const CustomOp*, OrtShapeInferContext* context) {
 
 }  // namespace
 
-CustomOp attention_op() {
-  auto op = attention_op_of([](const CustomOp*) -> std::size_t { return 6; },
-                            [](const CustomOp*) -> std::size_t { return 2; });
+AttentionOp attention_op(Place place, Element type) {
+  auto op = attention_op_of(
+      place, type, [](const CustomOp*) -> std::size_t { return 6; },
+      [](const CustomOp*) -> std::size_t { return 2; });
   op.GetName = [](const CustomOp*) { return "Attention"; };
-  op.GetInputType = [](const CustomOp*, std::size_t index) {
-    return index > 3 ? int(Element::Int64) : kUndefined;
+  op.GetInputType = [](const CustomOp* self, std::size_t index) {
+    return int(index > 3 ? Element::Int64 : AttentionOp::of(self).type);
   };
   op.GetInputCharacteristic = [](const CustomOp*, std::size_t index) {
     return index > 2 ? kOptional : kRequired;
   };
-  op.GetOutputType = [](const CustomOp*, std::size_t index) {
-    return index == 1 ? int(Element::Float32) : kUndefined;
+  op.GetInputMemoryType = [](const CustomOp*, std::size_t index) {
+    return index > 3 ? kHostMemory : kDefaultMemory;
+  };
+  op.GetOutputType = [](const CustomOp* self, std::size_t index) {
+    return int(index == 1 ? Element::Float32 : AttentionOp::of(self).type);
   };
   op.GetOutputCharacteristic = [](const CustomOp*, std::size_t index) {
     return index > 0 ? kOptional : kRequired;
   };
-  op.KernelComputeV2 = compute_attention<attend>;
+  op.KernelComputeV2 =
+      place == Place::Host ? compute_attention<attend> : compute_attention<attend_on_device>;
   op.InferOutputShapeFn = infer_results;
   return op;
 }
 
-CustomOp attention_gradient_op() {
-  auto op = attention_op_of([](const CustomOp*) -> std::size_t { return 9; },
-                            [](const CustomOp*) -> std::size_t { return 4; });
+AttentionOp attention_gradient_op(Place place, Element type) {
+  auto op = attention_op_of(
+      place, type, [](const CustomOp*) -> std::size_t { return 9; },
+      [](const CustomOp*) -> std::size_t { return 4; });
   op.GetName = [](const CustomOp*) { return "AttentionGradient"; };
-  op.GetInputType = [](const CustomOp*, std::size_t index) {
-    return index > 6 ? int(Element::Int64) : index == 5 ? int(Element::Float32) : kUndefined;
+  op.GetInputType = [](const CustomOp* self, std::size_t index) {
+    if (index > 6) return int(Element::Int64);
+    return int(index == 5 ? Element::Float32 : AttentionOp::of(self).type);
   };
   op.GetInputCharacteristic = [](const CustomOp*, std::size_t index) {
     return index > 5 ? kOptional : kRequired;
   };
-  op.GetOutputType = [](const CustomOp*, std::size_t) { return kUndefined; };
+  op.GetInputMemoryType = [](const CustomOp*, std::size_t index) {
+    return index > 6 ? kHostMemory : kDefaultMemory;
+  };
+  op.GetOutputType = [](const CustomOp* self, std::size_t) {
+    return int(AttentionOp::of(self).type);
+  };
   op.GetOutputCharacteristic = [](const CustomOp*, std::size_t index) {
     return index > 2 ? kOptional : kRequired;
   };
-  op.KernelComputeV2 = compute_attention<differentiate>;
+  op.KernelComputeV2 = place == Place::Host ? compute_attention<differentiate>
+                                            : compute_attention<differentiate_on_device>;
   op.InferOutputShapeFn = infer_gradients;
   return op;
 }

@@ -1,12 +1,12 @@
 // Scaled dot-product attention that keeps no scores, and its gradient.
 #pragma once
 
-#include "ort/custom_op.hpp"
+#include "attention_node.hpp"
 
 namespace tensoropt {
 
-// `Attention`, CPU only: (q, k, v, bias?, lengths?, offset?) -> (y, lse?). All are float32 or
-// bfloat16, with sums in float32.
+// `Attention`: (q, k, v, bias?, lengths?, offset?) -> (y, lse?). All are of `type`, float32 or
+// bfloat16 on the CPU, float16 or bfloat16 on a device, with sums in float32.
 //
 // q is [B, Hq, Tq, D], k [B, Hk, Tk, D], v [B, Hk, Tk, Dv]; query head h reads key head
 // h / (Hq / Hk). bias is added to the scores, [b, h, t, Tk], each of b, h, t 1 or the full size.
@@ -15,11 +15,12 @@ namespace tensoropt {
 // number of keys before that position that are read; `softcap` c, scores s become
 // c * tanh(s / c). 0 disables them.
 // y is [B, Hq, Tq, Dv]; lse, float32 [B, Hq, Tq], the logarithms of the sums of exponentials. A
-// query without keys has y = 0 and lse = -infinity.
-CustomOp attention_op();
+// query without keys has y = 0 and lse = -infinity. Lengths and offset are in memory of the host. A
+// device takes the forms of runtime/support/cudnn_attention.py.
+AttentionOp attention_op(Place place, Element type);
 
-// `AttentionGradient`, CPU only: (dy, q, k, v, y, lse, bias?, lengths?, offset?) ->
-// (dq, dk, dv, dbias?). Attributes as above.
-CustomOp attention_gradient_op();
+// `AttentionGradient`: (dy, q, k, v, y, lse, bias?, lengths?, offset?) -> (dq, dk, dv, dbias?).
+// Attributes as above.
+AttentionOp attention_gradient_op(Place place, Element type);
 
 }  // namespace tensoropt

@@ -17,6 +17,7 @@ constexpr const char* kStandIn = "tensoropt.stand_in";
 // ONNX Runtime refers to the ops by address.
 struct Ops {
   std::vector<CollectiveOp> collectives;
+  std::vector<AttentionOp> attentions;
   std::vector<CustomOp> others;
 };
 
@@ -37,6 +38,13 @@ void append(Ops& ops, Place place) {
   ops.others.push_back(barrier_op(place));
 }
 
+void append_attention(Ops& ops, Place place, std::initializer_list<Element> types) {
+  for (const auto type : types) {
+    ops.attentions.push_back(attention_op(place, type));
+    ops.attentions.push_back(attention_gradient_op(place, type));
+  }
+}
+
 // The kernels of the CPU and of CUDA; ONNX Runtime selects by the placement of a node.
 Ops ops_of_both() {
   Ops ops;
@@ -45,18 +53,19 @@ Ops ops_of_both() {
   ops.others.push_back(elementwise_op());
   for (const bool transposed : {false, true}) ops.others.push_back(convolution_op(transposed));
   ops.others.push_back(weight_gradient_op());
-  ops.others.push_back(attention_op());
-  ops.others.push_back(attention_gradient_op());
+  append_attention(ops, Place::Host, {Element::Float32, Element::BFloat16});
+  append_attention(ops, Place::Device, {Element::Float16, Element::BFloat16});
   return ops;
 }
 
 Ops ops_standing_in() {
   Ops ops;
   append(ops, Place::Device);
-  ops.others.push_back(attention_op());
-  ops.others.push_back(attention_gradient_op());
+  append_attention(ops, Place::Host, {Element::Float32});
+  append_attention(ops, Place::Device, {Element::Float16, Element::BFloat16});
   const auto on_cpu = barrier_op(Place::Host).GetExecutionProviderType;
   for (auto& op : ops.collectives) op.GetExecutionProviderType = on_cpu;
+  for (auto& op : ops.attentions) op.GetExecutionProviderType = on_cpu;
   for (auto& op : ops.others) op.GetExecutionProviderType = on_cpu;
   return ops;
 }
@@ -67,6 +76,7 @@ OrtCustomOpDomain* make_domain(const Api& api, const Ops& ops) {
   api.call(Slot::CreateCustomOpDomain, "tensoropt", &domain);
   const auto add = [&](const CustomOp& op) { api.call(Slot::CustomOpDomain_Add, domain, &op); };
   for (const auto& op : ops.collectives) add(op);
+  for (const auto& op : ops.attentions) add(op);
   for (const auto& op : ops.others) add(op);
   return domain;
 }

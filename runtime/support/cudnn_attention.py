@@ -131,6 +131,8 @@ def workspace_bytes(form: AttentionForm, architecture: int) -> int:
         total += 2 * heads * keys * (form.size + form.value_size)
     if form.trains_bias:
         return total + 2 * heads * _rounded_up(form.queries, 64) * _rounded_up(keys, 64)
+    if _is_separate(form, family):
+        return total
     total += 4 * heads * form.queries * form.size
     if _is_older(form, family):
         total += 4 * heads * _rounded_up(form.queries, 8) * form.size
@@ -148,7 +150,13 @@ def _is_older(form: AttentionForm, family: int) -> bool:
     if family != 10:
         return family == 8
     is_short = _read_keys(form) <= _SHORT
-    return is_short or (form.size > 192 and form.heads != form.key_heads)
+    return is_short or form.size == _LARGEST_SIZE
+
+
+def _is_separate(form: AttentionForm, family: int) -> bool:
+    """Return whether the gradient of ``q`` has a kernel of its own, which needs no sums."""
+    is_plain = form.bias_sizes is None and form.heads == form.key_heads
+    return family == 10 and form.size == _LARGEST_SIZE and is_plain
 
 
 def _rounded_up(count: int, unit: int) -> int:

@@ -13,7 +13,11 @@ from onnx import TensorProto, helper
 
 __all__ = ["Case", "Options", "gradient_model", "operands", "reference", "shapes"]
 
-_TYPES = {torch.float32: TensorProto.FLOAT, torch.bfloat16: TensorProto.BFLOAT16}
+_TYPES = {
+    torch.float32: TensorProto.FLOAT,
+    torch.float16: TensorProto.FLOAT16,
+    torch.bfloat16: TensorProto.BFLOAT16,
+}
 
 
 @dataclass(frozen=True)

@@ -248,6 +248,22 @@ EXPORT CudaError cudaMemsetAsync(void* to, int value, std::size_t bytes, Stream*
   });
 }
 
+EXPORT CudaError cudaMemset2DAsync(void* to, std::size_t pitch, int value, std::size_t width,
+                                   std::size_t height, Stream* stream) {
+  Line("cudaMemset2DAsync")
+      .add("pitch", pitch)
+      .add("width", width)
+      .add("height", height)
+      .add("stream", number(stream));
+  if (width > pitch) return ended(CudaError::InvalidPitchValue);
+  if (width > 0 && height > 0 && !to) return ended(CudaError::InvalidValue);
+  return on_stream(stream, [=] {
+    for (std::size_t row = 0; row < height; ++row)
+      std::memset(static_cast<char*>(to) + row * pitch, value, width);
+    return CudaError::Success;
+  });
+}
+
 EXPORT CudaError cudaMemcpy(void* to, const void* from, std::size_t bytes, int kind) {
   Line("cudaMemcpy").add("bytes", bytes).add("kind", kind);
   return ended(copy(to, bytes, from, bytes, bytes, 1, kind));

@@ -52,6 +52,7 @@ CHECK_VALUE(NcclOp::Sum, ncclSum);
 CHECK_VALUE(NcclOp::Max, ncclMax);
 CHECK_VALUE(NcclOp::Min, ncclMin);
 CHECK_VALUE(tensoropt::kNcclInProgress, ncclInProgress);
+CHECK_VALUE(tensoropt::kHostToDevice, cudaMemcpyHostToDevice);
 CHECK_VALUE(tensoropt::kDeviceToDevice, cudaMemcpyDeviceToDevice);
 
 static_assert(tensoropt::kOldestNccl == NCCL_VERSION(2, 13, 4));

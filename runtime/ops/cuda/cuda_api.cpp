@@ -48,10 +48,19 @@ void copy_on_device(const void* from, void* to, std::size_t bytes, CudaStream st
   check_cuda("cudaMemcpyAsync", cuda().cudaMemcpyAsync(to, from, bytes, kDeviceToDevice, stream));
 }
 
+void copy_to_device(const void* from, void* to, std::size_t bytes, CudaStream stream) {
+  check_cuda("cudaMemcpyAsync", cuda().cudaMemcpyAsync(to, from, bytes, kHostToDevice, stream));
+}
+
 void copy_rows_on_device(const void* from, std::size_t from_pitch, void* to, std::size_t to_pitch,
                          std::size_t width, std::size_t rows, CudaStream stream) {
   check_cuda("cudaMemcpy2DAsync", cuda().cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width,
                                                            rows, kDeviceToDevice, stream));
+}
+
+void clear_rows_on_device(void* to, std::size_t pitch, std::size_t width, std::size_t rows,
+                          CudaStream stream) {
+  check_cuda("cudaMemset2DAsync", cuda().cudaMemset2DAsync(to, pitch, 0, width, rows, stream));
 }
 
 }  // namespace tensoropt

@@ -10,6 +10,7 @@ namespace tensoropt {
 using CudaStream = void*;  // cudaStream_t
 using CudaEvent = void*;   // cudaEvent_t
 
+inline constexpr int kHostToDevice = 1;    // cudaMemcpyHostToDevice
 inline constexpr int kDeviceToDevice = 3;  // cudaMemcpyDeviceToDevice
 
 // The start of cudaDeviceProp, which all versions share, and room for the other fields.
@@ -29,6 +30,8 @@ struct CudaDeviceProperties {
   f(cudaMemcpyAsync, void* to, const void* from, std::size_t bytes, int kind, CudaStream stream)  \
   f(cudaMemcpy2DAsync, void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,  \
     std::size_t width, std::size_t height, int kind, CudaStream stream)                           \
+  f(cudaMemset2DAsync, void* to, std::size_t pitch, int value, std::size_t width,                 \
+    std::size_t height, CudaStream stream)                                                        \
   f(cudaStreamCreateWithFlags, CudaStream* stream, unsigned flags)                                \
   f(cudaStreamSynchronize, CudaStream stream)                                                     \
   f(cudaStreamWaitEvent, CudaStream stream, CudaEvent event, unsigned flags)                      \
@@ -69,5 +72,12 @@ void copy_on_device(const void* from, void* to, std::size_t bytes, CudaStream st
 // Copies `rows` rows of `width` bytes, with a distance of `pitch` bytes.
 void copy_rows_on_device(const void* from, std::size_t from_pitch, void* to, std::size_t to_pitch,
                          std::size_t width, std::size_t rows, CudaStream stream);
+
+// Copies memory of the host, which may change as soon as this returns.
+void copy_to_device(const void* from, void* to, std::size_t bytes, CudaStream stream);
+
+// Sets `rows` rows of `width` bytes to 0, with a distance of `pitch` bytes.
+void clear_rows_on_device(void* to, std::size_t pitch, std::size_t width, std::size_t rows,
+                          CudaStream stream);
 
 }  // namespace tensoropt

@@ -23,7 +23,7 @@ std::string reason() {
 }  // namespace
 
 SharedLibrary::SharedLibrary(const char* what, const char* variable,
-                             const std::vector<const char*>& names)
+                             const std::vector<const char*>& names, const char* command)
     : what_(what), file_(names.front()) {
   if (const char* path = std::getenv(variable); path && *path) {
     file_ = path;
@@ -35,8 +35,8 @@ SharedLibrary::SharedLibrary(const char* what, const char* variable,
   if (!handle_) handle_ = first_of(names, 0);
   if (handle_) return;
   first_of({names.front()}, 0);  // sets the error for the newest version
-  throw Error(what_ + " cannot be loaded: " + reason() +
-              ", expected it after: pip install 'tensoropt[cuda]', or its path in " + variable);
+  throw Error(what_ + " cannot be loaded: " + reason() + ", expected it after: " + command +
+              ", or its path in " + variable);
 }
 
 void* SharedLibrary::address(const char* symbol) const {

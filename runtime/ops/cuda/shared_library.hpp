@@ -10,8 +10,9 @@ class SharedLibrary {
  public:
   // Opens the library at the path in environment variable `variable`; else the first of `names`
   // that this process has loaded, else the first that the loader finds. Throws one line with the
-  // name `what`, the reason and the package to install.
-  SharedLibrary(const char* what, const char* variable, const std::vector<const char*>& names);
+  // name `what`, the reason and the command that installs it.
+  SharedLibrary(const char* what, const char* variable, const std::vector<const char*>& names,
+                const char* command = "pip install 'tensoropt[cuda]'");
 
   // Sets `function` to the symbol. Throws if the library does not have it.
   template <class Function>
