@@ -109,14 +109,15 @@ class Run {
   }
 
  private:
-  // Sets the gradients of keys that are not read to 0: `rows` times `width` elements for each key.
+  // Sets gradients of keys that no query reads to 0, as cuDNN may leave them out. The array has
+  // `rows` rows with `width` elements for each key.
   void clear_unread(void* gradient, std::int64_t rows, std::int64_t width) const {
-    const auto read = form_.lengths ? 0 : form_.keys;
+    const auto first = form_.lengths ? 0 : form_.keys;
     const auto bytes = std::size_t(width) * element_info(int(form_.type)).bytes;
-    const auto all = std::size_t(form_.key_rows) * bytes, kept = std::size_t(read) * bytes;
-    if (kept < all)
-      clear_rows_on_device(static_cast<char*>(gradient) + kept, all, all - kept, std::size_t(rows),
-                           stream_);
+    const auto pitch = std::size_t(form_.key_rows) * bytes, start = std::size_t(first) * bytes;
+    if (start < pitch)
+      clear_rows_on_device(static_cast<char*>(gradient) + start, pitch, pitch - start,
+                           std::size_t(rows), stream_);
   }
 
   void enqueue() {
@@ -129,7 +130,7 @@ class Run {
 
   std::size_t lengths_bytes() const { return 2 * attention_.batch * sizeof(std::int32_t); }
 
-  // The lengths of queries, which are all of them, and those of keys.
+  // The lengths of queries, which are never padded, then the lengths of keys.
   void copy_lengths(std::int32_t* to) {
     std::vector<std::int32_t> lengths(attention_.batch, std::int32_t(form_.queries));
     for (std::size_t i = 0; i < attention_.batch; ++i) {

@@ -1,8 +1,8 @@
 """Forms of attention that the CUDA kernel takes, and the workspace that they need.
 
 `tensoropt.Attention` and `tensoropt.AttentionGradient` run on GPUs through cuDNN's `sdpa` and
-`sdpa_backward`. The rules are those of cuDNN 9.28 and its frontend 1.32. `make cudnn-check` builds
-the plan of every form for which a rule or a number stands here, without a GPU.
+`sdpa_backward`. The rules are cuDNN's, version 9.28 with frontend 1.32. `make cudnn-check` makes
+plans for real shapes, without a GPU, and compares both functions with them.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ def workspace_bytes(form: AttentionForm, architecture: int) -> int:
 
     The gradient adds up ``dq`` in float32, older kernels twice, and the sums of ``dy * y`` of each
     row. It computes the gradients of key and value for each query head first, if several share a
-    key head. A gradient of the bias keeps those of all scores in 16 bits instead of ``dq``. The
-    numbers are those of cuDNN's plans, or up to 256 bytes more.
+    key head. A gradient of the bias needs the gradients of all scores, in 16 bits, instead of
+    ``dq``. The result is the workspace of cuDNN's plan, or up to 256 bytes more.
     """
     family = architecture // 10
     lengths = 8 * form.batch if form.lengths else 0

@@ -11,7 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 from collectives import latency
-from gpu import check, machine, steps, texts
+from gpu import attention, check, machine, steps, texts
 from gpu.failure import RunError
 from gpu.models import SIZES, Zoo, write_plan
 from gpu.pieces import cut
@@ -184,6 +184,24 @@ def test_on_the_stand_ins(
     assert report.count("| agrees |") == 4 + 3  # plans; losses
     assert report.count("| 2 | staged |") == 2
     assert report.count("| AllReduce | 2 |") == 2
+
+
+def test_attention_next_to_float64_and_its_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = {name: attention._FORMS[name] for name in ("window of rows in the middle", "float16")}
+    monkeypatch.setattr(attention, "_FORMS", few)
+    monkeypatch.setattr(attention, "_SHAPES", {"small": few["window of rows in the middle"]})
+    setting = _setting(tmp_path)
+    part = attention.attention(setting)
+    assert part.failures == []
+    assert part.text.count("agrees") == 1  # CPUs have no kernel for float16
+    text, failures = attention._times(setting)
+    assert failures == []
+    assert text.count("| small |") == 1
+    monkeypatch.setitem(attention._TOLERANCE, "bfloat16", 0.0)
+    (failure,) = attention.attention(setting).failures
+    assert failure.startswith("window of rows in the middle: differs by 0.0")
 
 
 @pytest.mark.slow

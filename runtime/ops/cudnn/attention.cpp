@@ -30,7 +30,7 @@ struct Plan {
 
 namespace {
 
-using Tensors = std::shared_ptr<fe::graph::Tensor_attributes>;
+using GraphTensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 using Sizes = std::vector<std::int64_t>;
 
 constexpr int kBFloat16 = 16;  // ONNX's number
@@ -112,13 +112,13 @@ class Graph {
     tensors_.push_back(tensor);
   }
 
-  Tensors input(Tensor tensor) {
+  GraphTensor input(Tensor tensor) {
     fe::graph::Tensor_attributes attributes;
     describe(attributes, tensor);
     return graph_->tensor(attributes);
   }
 
-  void output(const Tensors& attributes, Tensor tensor) {
+  void output(const GraphTensor& attributes, Tensor tensor) {
     attributes->set_output(true);
     describe(*attributes, tensor);
   }
@@ -182,9 +182,7 @@ cudnnHandle_t handle_of_device() {
 
 Plan* plan_of(const Form& form, const char* gpu, std::size_t& workspace_bytes) {
   if (!fe::cudnn_dlhandle)
-    throw std::runtime_error(
-        "libcudnn.so.9 cannot be loaded, expected it after: pip install "
-        "'tensoropt[cuda]'");
+    throw std::runtime_error("no libcudnn.so.9, expected it after: pip install 'tensoropt[cuda]'");
   const std::vector modes{fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK};
   Graph graph(form, gpu);
   const auto handle = gpu ? nullptr : handle_of_device();

@@ -16,7 +16,7 @@ enum class Band : std::int64_t {
 };
 
 // Sizes and options of attention, or of its gradient. Tensors are contiguous, except that keys and
-// values have `key_rows` rows per head, and the bias as many columns, of which `keys` are read.
+// values have `key_rows` rows per head, and the bias as many columns. `keys` of them are read.
 struct Form {
   std::int64_t gradient = 0, type = 0;  // type: an ONNX number, of float16 or bfloat16
   std::int64_t batch = 0, heads = 0, key_heads = 0;
