@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 import time
 from collections.abc import Mapping
@@ -114,7 +115,11 @@ def _model(form: AttentionForm, *, gradient: bool) -> onnx.ModelProto:
         "lengths" if form.lengths else "",
         "offset" if form.offset else "",
     ]
-    attributes = {"scale": _scale(form), "causal": int(form.causal), "window": form.window}
+    attributes: dict[str, Any] = {
+        "scale": _scale(form),
+        "causal": int(form.causal),
+        "window": form.window,
+    }
     results = ["dq", "dk", "dv", *(["dbias"] if form.trains_bias else [])]
     calls = [("Attention", ["q", "k", "v", *options], ["y", "lse"])]
     if gradient:
@@ -175,4 +180,4 @@ def _is_read(form: AttentionForm, operands: Mapping[str, Array]) -> Array:
 
 
 def _scale(form: AttentionForm) -> float:
-    return float(form.size) ** -0.5
+    return 1 / math.sqrt(form.size)
