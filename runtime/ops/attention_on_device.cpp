@@ -148,7 +148,7 @@ class Run {
   CudaStream stream_;
   const Attention& attention_;
   cudnn::Form form_;
-  void* tensors_[Tensor::kTensors] = {};
+  void* tensors_[cudnn::kTensors] = {};
 };
 
 }  // namespace

@@ -31,7 +31,8 @@ struct Form {
 };
 
 // Places of a run's tensors. Lengths are int32, one per batch.
-enum Tensor { Q, K, V, Bias, QueryLengths, KeyLengths, Y, Lse, DY, DQ, DK, DV, DBias, kTensors };
+enum Tensor { Q, K, V, Bias, QueryLengths, KeyLengths, Y, Lse, DY, DQ, DK, DV, DBias };
+inline constexpr std::size_t kTensors = DBias + 1;
 
 struct Plan;
 
