@@ -132,6 +132,7 @@ class Run {
 
   // The lengths of queries, which are never padded, then the lengths of keys.
   void copy_lengths(std::int32_t* to) {
+    if (is_captured(stream_)) throw Error("lengths cannot be part of a CUDA graph");
     std::vector<std::int32_t> lengths(attention_.batch, std::int32_t(form_.queries));
     for (std::size_t i = 0; i < attention_.batch; ++i) {
       if (attention_.lengths[i] < 1)

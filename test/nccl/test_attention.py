@@ -125,6 +125,16 @@ def test_errors_of_cudnn_and_empty_texts_name_the_node(log: Path, tmp_path: Path
             results(case, gradient_model(case), tmp_path)
 
 
+def test_lengths_are_no_part_of_a_cuda_graph(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENSOROPT_STAND_IN_CAPTURES", "1")
+    case = replace(BASE, lengths=(3, 4))
+    with pytest.raises(UserError, match="lengths cannot be part of a CUDA graph"):
+        results(case, gradient_model(case), tmp_path)
+    assert len(results(BASE, gradient_model(BASE), tmp_path)) == 5
+
+
 def test_without_the_library_no_session_opens(log: Path, tmp_path: Path) -> None:
     """In a process of its own, as this one has loaded the library."""
     onnx.save(gradient_model(BASE), tmp_path / "m.onnx")

@@ -2,8 +2,8 @@
 //
 // TENSOROPT_STAND_IN_GPUS: how many GPUs there are, 8 unless said. TENSOROPT_STAND_IN_MEMORY: bytes
 // of each, 16 GiB unless said. TENSOROPT_STAND_IN_DRIVER: the driver's version, as CUDA counts.
-// CUDA_VISIBLE_DEVICES shows some of them, by number. `device_memory.hpp` and `late.hpp` have
-// further settings.
+// TENSOROPT_STAND_IN_CAPTURES=1: streams are captured into CUDA graphs. CUDA_VISIBLE_DEVICES shows
+// some of the GPUs, by number. `device_memory.hpp` and `late.hpp` have further settings.
 #include <unistd.h>
 
 #include <cstdint>
@@ -280,6 +280,11 @@ EXPORT CudaError cudaStreamDestroy(Stream* stream) {
   Line("cudaStreamDestroy").add("stream", number(stream));
   forget(stream);
   delete reinterpret_cast<char*>(stream);
+  return CudaError::Success;
+}
+
+EXPORT CudaError cudaStreamIsCapturing(Stream*, int* status) {
+  *status = int(setting("TENSOROPT_STAND_IN_CAPTURES", 0));
   return CudaError::Success;
 }
 

@@ -48,6 +48,12 @@ void copy_on_device(const void* from, void* to, std::size_t bytes, CudaStream st
   check_cuda("cudaMemcpyAsync", cuda().cudaMemcpyAsync(to, from, bytes, kDeviceToDevice, stream));
 }
 
+bool is_captured(CudaStream stream) {
+  int status = 0;  // cudaStreamCaptureStatusNone
+  check_cuda("cudaStreamIsCapturing", cuda().cudaStreamIsCapturing(stream, &status));
+  return status != 0;
+}
+
 void copy_to_device(const void* from, void* to, std::size_t bytes, CudaStream stream) {
   check_cuda("cudaMemcpyAsync", cuda().cudaMemcpyAsync(to, from, bytes, kHostToDevice, stream));
 }

@@ -34,6 +34,7 @@ struct CudaDeviceProperties {
     std::size_t height, CudaStream stream)                                                        \
   f(cudaStreamCreateWithFlags, CudaStream* stream, unsigned flags)                                \
   f(cudaStreamSynchronize, CudaStream stream)                                                     \
+  f(cudaStreamIsCapturing, CudaStream stream, int* status)                                        \
   f(cudaStreamWaitEvent, CudaStream stream, CudaEvent event, unsigned flags)                      \
   f(cudaEventCreateWithFlags, CudaEvent* event, unsigned flags)                                   \
   f(cudaEventRecord, CudaEvent event, CudaStream stream)                                          \
@@ -72,6 +73,9 @@ void copy_on_device(const void* from, void* to, std::size_t bytes, CudaStream st
 // Copies `rows` rows of `width` bytes, with a distance of `pitch` bytes.
 void copy_rows_on_device(const void* from, std::size_t from_pitch, void* to, std::size_t to_pitch,
                          std::size_t width, std::size_t rows, CudaStream stream);
+
+// True if work on `stream` is captured into a CUDA graph instead of being run.
+bool is_captured(CudaStream stream);
 
 // Copies memory of the host, which may change as soon as this returns.
 void copy_to_device(const void* from, void* to, std::size_t bytes, CudaStream stream);
