@@ -14,7 +14,8 @@ An inner step is written ``all_reduce over k of (i, j), 4 bytes``, followed by `
 it has at most 8 points of the last factor, by ``3 times`` if it runs several times, and by ``if
 padded`` or ``if unsplit`` if it only runs for parts with padding or if nothing splits the factors.
 ``all_to_all_rows over joint i, j of (i), 4 bytes per 2 choices`` runs over axes that split both
-factors, and sends a point to the ranks of two points of ``j``. A local step that runs in all
+factors, and sends a point to the ranks of two points of ``j``; ``over lone i`` are the axes that
+split only ``i``. A local step that runs in all
 strategies is written ``copy of (i, j), 4 bytes``.
 """
 
@@ -68,7 +69,7 @@ _FACTOR = re.compile(
     r"(?: (padded))?(?: (crossing))?"
 )
 _INNER = re.compile(
-    r"(\w+)(?: over (joint )?([\w, ]+))? of \(([\w, ]*)\), (\d{1,18}) bytes"
+    r"(\w+)(?: over (joint |lone )?([\w, ]+))? of \(([\w, ]*)\), (\d{1,18}) bytes"
     r"(?: per (\d{1,9}) choices)?(?: of (\d{1,18}) at most)?(?: (\d{1,9}) times)?"
     r"( if padded| if unsplit)?"
 )
@@ -88,6 +89,7 @@ class RuleText:
     inner: tuple[str, ...] = ()
     flops: float = 1.0
     joint: tuple[tuple[int, ...], ...] = ()
+    reduced: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,7 @@ class NamedRule:
             tuple(map(self._inner_text, rule.inner)),
             rule.flops_per_point,
             tuple(group.factors for group in rule.joint),
+            tuple(sorted(rule.reduced)),
         )
 
     def _side(self, tensors: Sequence[Dims], first: int) -> str:
@@ -145,7 +148,8 @@ class NamedRule:
 
     def _inner_text(self, step: InnerStep) -> str:
         over, dims = (", ".join(self.names[f] for f in own) for own in (step.factors, step.dims))
-        where = f" over {'joint ' if step.joint else ''}{over}" if over else ""
+        which = "joint " if step.joint else "lone " if step.lone else ""
+        where = f" over {which}{over}" if over else ""
         condition = f" per {step.choices} choices" if step.choices else ""
         condition += f" of {step.most} at most" if step.most else ""
         condition += f" {step.times} times" if step.times != 1 else ""
@@ -195,6 +199,11 @@ def read_rule(text: RuleText) -> NamedRule:
             raise UserError(
                 f"joins an unknown factor, expected below {len(factors)}, got: {number}"
             )
+    for number in text.reduced:
+        if not 0 <= number < len(results):
+            raise UserError(
+                f"reduces an unknown result, expected below {len(results)}, got: {number}"
+            )
     rule = Rule(
         factors=tuple(factors.values()),
         operands=operands,
@@ -202,6 +211,7 @@ def read_rule(text: RuleText) -> NamedRule:
         additive=frozenset(text.additive),
         linear=tuple(Linear(group) for group in text.linear),
         joint=tuple(Joint(group) for group in text.joint),
+        reduced=frozenset(text.reduced),
         flops_per_point=text.flops,
         inner=tuple(_inner(step, names) for step in text.inner),
         sections=sections,
@@ -302,7 +312,7 @@ def _inner(text: str, names: Mapping[str, int]) -> InnerStep:
     match = _INNER.fullmatch(text)
     if match is None or match[1] not in _KINDS or not (match[3] or match[1] in LOCAL_KINDS):
         raise UserError(
-            "has a wrong step inside, expected <collective> over [joint] <factors> of (<factors>), "
+            "has a wrong step inside, expected <collective> over [joint|lone] <factors> of (<factors>), "
             "<n> bytes [per <n> choices] [of <n> at most] [<n> times] [if padded] [if unsplit], "
             f"with one of {', '.join(_KINDS)}, got: '{text}'"
         )
@@ -316,7 +326,8 @@ def _inner(text: str, names: Mapping[str, int]) -> InnerStep:
         match[1],
         padded="padded" in when,
         unsplit="unsplit" in when,
-        joint=bool(match[2]),
+        joint=match[2] == "joint ",
+        lone=match[2] == "lone ",
         choices=choices,
         most=most,
         times=times,

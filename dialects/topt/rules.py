@@ -20,6 +20,8 @@ def rule_attr(rule: NamedRule) -> RuleAttr:
         extras["linear"] = ir.ArrayAttr.get([_ints_attr(group) for group in text.linear])
     if text.joint:
         extras["joint"] = ir.ArrayAttr.get([_ints_attr(group) for group in text.joint])
+    if text.reduced:
+        extras["reduced"] = _ints_attr(text.reduced)
     if text.additive:
         extras["additive"] = _ints_attr(text.additive)
     if text.inner:
@@ -83,6 +85,7 @@ def _float(name: str, attribute: ir.Attribute) -> float:
 _EXTRAS: dict[str, Callable[[str, ir.Attribute], Any]] = {
     "linear": _groups,
     "joint": _groups,
+    "reduced": _ints,
     "additive": _ints,
     "inner": _texts,
     "flops": _float,

@@ -27,7 +27,8 @@ class Extents:
     """The sizes of an attention on which its inner steps depend.
 
     ``queries`` and ``keys`` are the factors that divide these before the sequence, ``sequence`` is
-    the factor of the ring. A key has ``key`` elements of type ``dtype``, a value ``value``.
+    the factor of the ring. A key has ``key`` elements of type ``dtype``, a value ``value``. If a
+    kernel computes the turns, its gradient reads the result of the forward pass.
     """
 
     queries: tuple[int, ...]
@@ -39,6 +40,7 @@ class Extents:
     dtype: str
     item_bytes: int
     causal: bool
+    by_kernel: bool = False
 
     @property
     def pairs(self) -> int | None:
@@ -125,12 +127,14 @@ class Extents:
             self._ring, (*self.keys, self.sequence), 3 * size * wide // 2, "turn", times=2
         )
         if self.causal:
-            rows = (self.key + self.value) * self.item_bytes + 2 * wide
+            result = self.value * self.item_bytes if self.by_kernel else wide
+            rows = (self.key + self.value) * self.item_bytes + wide + result
             yield from self._exchanged(
                 (self.queries, self.key * self.item_bytes),
                 (self.keys, self.key * self.item_bytes),
                 (self.keys, self.value * self.item_bytes),
-                *[(self.queries, wide)] * 2,
+                (self.queries, wide),
+                (self.queries, result),
                 (self.queries, self.value * self.item_bytes),
                 (self.queries, self.key * wide),
                 (self.keys, self.key * wide),
@@ -170,14 +174,13 @@ class Extents:
         """Yield the memory of sums that become results, beyond operands and results.
 
         While a block runs, ``share`` of each result is a sum, in a wider type, and the result is
-        not there yet. Keys of other ranks take the place of the rank's own. Gradients need the
-        result of the forward pass only for a sum per row, so its memory is free by then.
+        not there yet. Keys of other ranks take the place of the rank's own. Gradients in blocks
+        need the result of the forward pass only for a sum per row, so its memory is free by then.
         """
         more = round(share * self.wide_bytes) - self.item_bytes
         if gradients:
-            yield from self._occupied(
-                self.key * more - self.value * self.item_bytes, (self.key + self.value) * more
-            )
+            freed = 0 if self.by_kernel else self.value * self.item_bytes
+            yield from self._occupied(self.key * more - freed, (self.key + self.value) * more)
         else:
             yield from self._occupied(self.value * more, 0)
 
