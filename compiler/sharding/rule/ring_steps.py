@@ -21,6 +21,10 @@ _JOINED = 1.25
 """Sums of a ring in memory while a block runs, as a share of the rank's result: the joined sum, and
 the earlier blocks of a product, from none to half of a result."""
 
+_KERNEL_ROWS, _KERNEL_CHUNKS, _KERNEL_KEYS = 3.0, 2.25, 2.0
+"""The same while results of a kernel are joined: the sum, the result of the turn, and the new sum.
+Chunks are joined one after the other. Gradients of keys and values are added one by one."""
+
 
 @dataclass(frozen=True)
 class Extents:
@@ -56,6 +60,12 @@ class Extents:
     def score_bytes(self) -> int:
         """The bytes of a score in the forward pass."""
         return self.item_bytes if self.dtype == "float16" else self.wide_bytes
+
+    @property
+    def _joined_rows(self) -> float:
+        if self.by_kernel:
+            return _KERNEL_CHUNKS if self.causal else _KERNEL_ROWS
+        return _JOINED
 
     @property
     def _own(self) -> tuple[int, ...]:
@@ -108,7 +118,7 @@ class Extents:
                 (self.queries, self.wide_bytes),
             )
             yield from self._picked(self.key * self.item_bytes)
-        yield from self._sums(_JOINED, gradients=False)
+        yield from self._sums(self._joined_rows, gradients=False)
         if self.causal:
             yield from self._chosen(self.key)
 
@@ -141,9 +151,9 @@ class Extents:
                 (self.keys, self.value * wide),
             )
             yield from self._picked(rows)
-        yield from self._sums(_JOINED, gradients=True)
+        yield from self._sums(self._joined_rows, gradients=True)
         if self.causal:
-            yield from self._chosen(size)
+            yield from self._chosen(size + (self.value if self.by_kernel else 0))
 
     def _passed(self, size: int, item_bytes: int, messages: int) -> Iterator[InnerStep]:
         """Yield the messages of a tensor of keys and values that all ranks pass on."""
@@ -180,7 +190,9 @@ class Extents:
         more = round(share * self.wide_bytes) - self.item_bytes
         if gradients:
             freed = 0 if self.by_kernel else self.value * self.item_bytes
-            yield from self._occupied(self.key * more - freed, (self.key + self.value) * more)
+            share = min(share, _KERNEL_KEYS)
+            per_key = (self.key + self.value) * (round(share * self.wide_bytes) - self.item_bytes)
+            yield from self._occupied(self.key * more - freed, per_key)
         else:
             yield from self._occupied(self.value * more, 0)
 
