@@ -190,6 +190,8 @@ class Rule:
     which partial sums pass to every result. ``joint`` lists the groups of factors that an axis can
     split together; if their parts travel in a ring, no other axis splits one of them alone.
     ``reduced`` lists the results that the op of one rank reduces itself: they are never partial.
+    ``growing`` lists the groups of factors along which the work grows from nothing to twice the
+    mean: if axes split such a group, the busiest of ``n`` parts has ``2 - 1 / n`` times the mean.
     ``localize`` builds the op of one rank from a
     ``LocalOp`` when a copy with local shapes is not enough (see :class:`Filled`). ``inner`` lists
     the collectives that it builds, so that the cost model sees them. ``sections`` has (tensor,
@@ -212,6 +214,7 @@ class Rule:
     linear: tuple[Linear, ...] = ()
     joint: tuple[Joint, ...] = ()
     reduced: frozenset[int] = frozenset()
+    growing: tuple[tuple[int, ...], ...] = ()
     localize: Callable[[Any], list[Any]] | None = None
     flops_per_point: float = 1.0
     inner: tuple[InnerStep, ...] = ()

@@ -90,6 +90,7 @@ class RuleText:
     flops: float = 1.0
     joint: tuple[tuple[int, ...], ...] = ()
     reduced: tuple[int, ...] = ()
+    growing: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,7 @@ class NamedRule:
             rule.flops_per_point,
             tuple(group.factors for group in rule.joint),
             tuple(sorted(rule.reduced)),
+            rule.growing,
         )
 
     def _side(self, tensors: Sequence[Dims], first: int) -> str:
@@ -194,10 +196,10 @@ def read_rule(text: RuleText) -> NamedRule:
             raise UserError(
                 f"names an unknown operand, expected below {len(operands)}, got: {number}"
             )
-    for number in itertools.chain(*text.joint):
+    for number in itertools.chain(*text.joint, *text.growing):
         if not 0 <= number < len(factors):
             raise UserError(
-                f"joins an unknown factor, expected below {len(factors)}, got: {number}"
+                f"names an unknown factor, expected below {len(factors)}, got: {number}"
             )
     for number in text.reduced:
         if not 0 <= number < len(results):
@@ -212,6 +214,7 @@ def read_rule(text: RuleText) -> NamedRule:
         linear=tuple(Linear(group) for group in text.linear),
         joint=tuple(Joint(group) for group in text.joint),
         reduced=frozenset(text.reduced),
+        growing=text.growing,
         flops_per_point=text.flops,
         inner=tuple(_inner(step, names) for step in text.inner),
         sections=sections,

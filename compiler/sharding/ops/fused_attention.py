@@ -87,11 +87,23 @@ def _rule(info: OpInfo, places: Places) -> Rule | None:
         ],
         joint=(Joint(_RING),) if travels else (),
         reduced=(_LOGARITHMS,) if places is FORWARD else (),
+        growing=_growing(info, places, halves=halves) if query[2] == keys else (),
         localize=localize,
         flops_per_point=2.0 * share * (2 if halves else 1),  # of pairs of keys, if in halves
         inner=(*steps, *(_travelling(info, places, extents) if travels else ())),
         minors=minors if each > 1 else (),
     )
+
+
+def _growing(info: OpInfo, places: Places, *, halves: bool) -> tuple[tuple[int, ...], ...]:
+    """Return the factors of which parts have unequal work, because rows see no later keys.
+
+    The parts of a ring in halves have equal work.
+    """
+    starts = info.operand(places.offset) is None and not info.attribute("window", 0)
+    if not (starts and info.attribute("causal", 0)):
+        return ()
+    return ((ROWS,), (KEYS,)) if halves else ((ROWS,), (KEYS,), _RING)
 
 
 _RING = (ROWS, KEYS)
