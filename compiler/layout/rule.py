@@ -224,7 +224,7 @@ class Rule:
 
     @cached_property
     def rings(self) -> frozenset[Joint]:
-        """The groups of factors whose parts travel in a ring."""
+        """The groups of factors with parts that travel in a ring."""
         rings = (step.factors for step in self.inner if step.joint and step.kind == "ring")
         return frozenset(map(Joint, rings))
 

@@ -315,9 +315,9 @@ def _inner(text: str, names: Mapping[str, int]) -> InnerStep:
     match = _INNER.fullmatch(text)
     if match is None or match[1] not in _KINDS or not (match[3] or match[1] in LOCAL_KINDS):
         raise UserError(
-            "has a wrong step inside, expected <collective> over [joint|lone] <factors> of (<factors>), "
-            "<n> bytes [per <n> choices] [of <n> at most] [<n> times] [if padded] [if unsplit], "
-            f"with one of {', '.join(_KINDS)}, got: '{text}'"
+            "has a wrong step inside, expected <collective> over [joint|lone] <factors> of "
+            "(<factors>), <n> bytes [per <n> choices] [of <n> at most] [<n> times] [if padded] "
+            f"[if unsplit], with one of {', '.join(_KINDS)}, got: '{text}'"
         )
     over, dims = (tuple(_number(name, names) for name in _words(match[n] or "")) for n in (3, 4))
     choices, most, times = (int(match[n] or default) for n, default in ((6, 0), (7, 0), (8, 1)))

@@ -1,4 +1,4 @@
-"""Attention by a kernel whose keys are split: terms of a sum, and keys that travel."""
+"""Attention by a kernel with split keys: terms of a sum, and keys that travel."""
 
 from __future__ import annotations
 

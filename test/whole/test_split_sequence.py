@@ -1,4 +1,4 @@
-"""Training steps on real ranks whose attention is split along the sequence, in every way."""
+"""Training steps on real ranks with attention that is split along the sequence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tensoropt.Attention` and its gradient on one rank, which has parts of the rows and of the keys."""
+"""`tensoropt.Attention` and its gradient on a rank with parts of the rows and of the keys."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def localize(local: LocalOp) -> list[ir.Value]:
     hidden = _hidden(make, places)
     first = _first(local, KEYS, sizes_of(local.operands[places.keys[0]])[_TOKENS])
     if first is not None:
-        hidden = hidden.after(make, first)
+        hidden = hidden.start_at(make, first)
     operands = [*local.operands[: places.bias], *hidden.operands(make)]
     results = replace(local, operands=operands).clone()
     if places is BACKWARD or first is None:

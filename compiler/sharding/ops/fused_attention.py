@@ -96,7 +96,7 @@ def _rule(info: OpInfo, places: Places) -> Rule | None:
 
 
 def _growing(info: OpInfo, places: Places, *, halves: bool) -> tuple[tuple[int, ...], ...]:
-    """Return the factors of which parts have unequal work, because rows see no later keys.
+    """Return the factors with parts of unequal work, because rows see no later keys.
 
     The parts of a ring in halves have equal work.
     """
@@ -132,7 +132,7 @@ def _along(info: OpInfo, places: Places, dim: int, *, keyed: bool) -> FactorMap:
 
 
 def _along_keys(info: OpInfo, places: Places, pairs: int | None) -> FactorMap:
-    """Return the factor along the keys, of which a ring may need ``pairs``."""
+    """Return the factor along the keys, or along ``pairs`` of keys if a ring needs these."""
     results = dict.fromkeys(places.key_gradients, 2) | dict.fromkeys(places.bias_gradient, 3)
     operands = {**dict.fromkeys(places.keys, 2), places.bias: 3}
     return present_factor(info, operands, results, size=pairs, reduction="sum", padded=False)

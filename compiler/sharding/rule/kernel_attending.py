@@ -29,7 +29,7 @@ class Hidden(NamedTuple):
     lengths: ir.Value | None = None
     offset: ir.Value | None = None
 
-    def after(self, make: Arithmetic, first: ir.Value) -> Hidden:
+    def start_at(self, make: Arithmetic, first: ir.Value) -> Hidden:
         """Return the keys that are hidden among those from the key ``first`` on, int64 [1]."""
         lengths, offset = self.lengths, self.offset
         if lengths is not None:
@@ -71,7 +71,7 @@ class KernelAttending(Joining):
 
     def at_keys(self, mask: Hidden, places: ir.Value) -> Hidden:
         """Return the mask of the keys at consecutive ``places``; the bias of ``mask`` has all."""
-        rest = mask.after(self.make, self.make.slice(places, 0, 0, 1))
+        rest = mask.start_at(self.make, self.make.slice(places, 0, 0, 1))
         if mask.bias is None:
             return rest
         return rest._replace(bias=self.make.take(mask.bias, places, _LAST))

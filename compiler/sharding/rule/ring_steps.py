@@ -23,7 +23,7 @@ the earlier blocks of a product, from none to half of a result."""
 
 _KERNEL_ROWS, _KERNEL_CHUNKS, _KERNEL_KEYS = 3.0, 2.25, 2.0
 """The same while results of a kernel are joined: the sum, the result of the turn, and the new sum.
-Chunks are joined one after the other. Gradients of keys and values are added one by one."""
+Chunks are joined in sequence, and so are gradients of keys and of values."""
 
 
 @dataclass(frozen=True)

@@ -181,13 +181,15 @@ def _divides(rule: Rule, mesh: Mesh, roles: tuple[AxisRole, ...], pads: Pads = _
     for extent, role in zip(mesh.shape, roles, strict=True):
         for factor in split_by(role) if extent > 1 else ():
             extents.setdefault(factor, []).append(extent)
-    return _passes_round(rule, roles) and _nests(rule, mesh, roles) and all(
-        _splits(rule, index, own, pads) for index, own in extents.items()
+    return (
+        _passes_round(rule, roles)
+        and _nests(rule, mesh, roles)
+        and all(_splits(rule, index, own, pads) for index, own in extents.items())
     )
 
 
 def _passes_round(rule: Rule, roles: tuple[AxisRole, ...]) -> bool:
-    """Return whether no axis alone splits a factor whose parts travel in a ring along others."""
+    """Return whether no axis alone splits a factor with parts that travel along other axes."""
     rings = (ring for ring in rule.rings if ring in roles)
     return not any(factor in roles for ring in rings for factor in ring.factors)
 
