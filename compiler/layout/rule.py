@@ -358,6 +358,14 @@ class Rule:
                 found += [(kind, axes, size) for kind in _messages(inner, mesh.extent(axes))]
         return found
 
+    def ring_messages(self, strategy: Strategy, mesh: Mesh) -> list[tuple[tuple[int, ...], int]]:
+        """Return (mesh axes, bytes per rank) of each message of parts that travel in a ring."""
+        found = list[tuple[tuple[int, ...], int]]()
+        for inner, axes, size in self._running(strategy, mesh) if self.rings else ():
+            if inner.joint and inner.kind == "ring":
+                found += [(axes, size)] * len(_messages(inner, mesh.extent(axes)))
+        return found
+
     def inner_bytes(self, strategy: Strategy, mesh: Mesh) -> int:
         """Return the bytes that the op of one rank takes besides its operands and results."""
         steps = self._running(strategy, mesh)

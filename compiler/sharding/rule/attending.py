@@ -197,6 +197,9 @@ class Attending(Joining):
     key_dim: ClassVar[int] = -1
     """The dimension of keys along the sequence, from the end."""
 
+    sends_ahead: ClassVar[bool] = False
+    """Keys of the next turn would be in memory with the scores."""
+
     def all(self, q: ir.Value, k: ir.Value, v: ir.Value, mask: ir.Value | None = None) -> Part:
         """Return the attention to all keys, in blocks of rows."""
         bounds = self._bounds(q, v)

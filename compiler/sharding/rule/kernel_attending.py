@@ -56,6 +56,7 @@ class KernelAttending(Joining):
     attributes: Mapping[str, ir.Attribute]
 
     key_dim: ClassVar[int] = -2
+    sends_ahead: ClassVar[bool] = True
 
     def all(self, q: ir.Value, k: ir.Value, v: ir.Value, mask: Hidden | None = None) -> Part:
         """Return the attention to all keys that ``mask`` does not hide."""

@@ -15,7 +15,7 @@ rank after it. So all ranks run the same program, which computes no pair that is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
@@ -47,6 +47,10 @@ class Attends(Protocol[_Mask]):
     @property
     def key_dim(self) -> int:
         """The dimension of keys along the sequence, from the end."""
+
+    @property
+    def sends_ahead(self) -> bool:
+        """True if the keys of the next turn are sent before the attention of a turn."""
 
     def all(self, q: ir.Value, k: ir.Value, v: ir.Value, mask: _Mask | None = None) -> Part:
         """Return the attention to all keys that a mask does not hide."""
@@ -86,9 +90,7 @@ class Ring(Generic[_Mask]):
     def all(self, q: ir.Value, k: ir.Value, v: ir.Value, mask: _Mask | None = None) -> Part:
         """Return the attention to all keys. ``mask`` has the rank's rows, and all keys."""
         part: Part | None = None
-        for turn in range(self.ranks):
-            if turn:
-                k, v = self._next(k), self._next(v)
+        for turn, k, v in self._turns(k, v):
             found = self.attending.all(q, k, v, self._keys_of_turn(mask, v, turn))
             part = found if part is None else self.attending.joined(part, found)
         assert part is not None
@@ -97,12 +99,13 @@ class Ring(Generic[_Mask]):
     def causal(self, q: ir.Value, k: ir.Value, v: ir.Value) -> Part:
         """Return the attention to the keys at or before each row."""
         q, k, v = self._zigzag(q, -2), self._zigzag(k, self._key_dim), self._zigzag(v, -2)
+        turns = self._turns(k, v)
+        next(turns)  # of the rank's own keys
         (early, late), attend = self._halves(q, -2), self.attending
         (near, far), (near_v, far_v) = self._halves(k, self._key_dim), self._halves(v, -2)
         first = attend.causal(early, near, near_v)
         last = attend.joined(attend.all(late, near, near_v), attend.causal(late, far, far_v))
-        for turn in range(1, self.ranks):
-            k, v = self._next(k), self._next(v)
+        for turn, k, v in turns:
             near, near_v = self._halves(k, self._key_dim)[0], self._halves(v, -2)[0]
             last = attend.joined(last, attend.all(late, near, near_v))
             found = attend.all(*self._picked(q, k, v, turn))
@@ -118,9 +121,8 @@ class Ring(Generic[_Mask]):
     ) -> Gradients:  # fmt: skip
         """Return the gradients of :meth:`all`; gradients of keys and values travel with these."""
         total: Gradients | None = None
-        for turn in range(self.ranks):
+        for turn, k, v in self._turns(k, v):
             if total is not None:
-                k, v = self._next(k), self._next(v)
                 total = Gradients(total.query, self._next(total.key), self._next(total.value))
             own = self._keys_of_turn(mask, v, turn)
             found = self.attending.all_gradients(q, k, v, rows, own)
@@ -134,6 +136,8 @@ class Ring(Generic[_Mask]):
         """Return the gradients of :meth:`causal`."""
         q, k, v = self._zigzag(q, -2), self._zigzag(k, self._key_dim), self._zigzag(v, -2)
         rows = [self._zigzag(x, -2) for x in rows]
+        turns = self._turns(k, v)
+        next(turns)  # of the rank's own keys
         (early, late), attend = self._halves(q, -2), self.attending
         (near, far), (near_v, far_v) = self._halves(k, self._key_dim), self._halves(v, -2)
         early_rows, late_rows = zip(*(self._halves(x, -2) for x in rows), strict=True)
@@ -143,8 +147,7 @@ class Ring(Generic[_Mask]):
         query = [first.query, self.make.add(cross.query, last.query)]
         key = [self.make.add(first.key, cross.key), last.key]
         value = [self.make.add(first.value, cross.value), last.value]
-        for turn in range(1, self.ranks):
-            k, v = self._next(k), self._next(v)
+        for turn, k, v in turns:
             key, value = [self._next(x) for x in key], [self._next(x) for x in value]
             near, near_v = self._halves(k, self._key_dim)[0], self._halves(v, -2)[0]
             cross = attend.all_gradients(late, near, near_v, late_rows)
@@ -171,6 +174,17 @@ class Ring(Generic[_Mask]):
     @cached_property
     def ranks(self) -> int:
         return self.make.local.mesh.extent(self.axes)
+
+    def _turns(self, k: ir.Value, v: ir.Value) -> Iterator[tuple[int, ir.Value, ir.Value]]:
+        """Yield each turn with its keys and values, which are sent when it begins, or ahead."""
+        for turn in range(self.ranks - 1):
+            ahead = self._sent(k, v) if self.attending.sends_ahead else None
+            yield turn, k, v
+            k, v = ahead or self._sent(k, v)
+        yield self.ranks - 1, k, v
+
+    def _sent(self, k: ir.Value, v: ir.Value) -> tuple[ir.Value, ir.Value]:
+        return self._next(k), self._next(v)
 
     def _next(self, x: ir.Value) -> ir.Value:
         """Return the ``x`` of the rank before."""

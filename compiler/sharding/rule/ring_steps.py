@@ -119,6 +119,7 @@ class Extents:
             )
             yield from self._picked(self.key * self.item_bytes)
         yield from self._sums(self._joined_rows, gradients=False)
+        yield from self._sent_ahead()
         if self.causal:
             yield from self._chosen(self.key)
 
@@ -152,6 +153,7 @@ class Extents:
             )
             yield from self._picked(rows)
         yield from self._sums(self._joined_rows, gradients=True)
+        yield from self._sent_ahead()
         if self.causal:
             yield from self._chosen(size + (self.value if self.by_kernel else 0))
 
@@ -200,6 +202,11 @@ class Extents:
         """Yield the memory of the chunks of a turn: of rows of ``size``, and of keys and values."""
         half = self.item_bytes / 2
         yield from self._occupied(round(size * half), round((self.key + self.value) * half))
+
+    def _sent_ahead(self) -> Iterator[InnerStep]:
+        """Yield the memory of the keys and values of the next turn, if they are sent ahead."""
+        if self.by_kernel:
+            yield from self._occupied(0, (self.key + self.value) * self.item_bytes)
 
     def _occupied(self, row_bytes: int, key_bytes: int) -> Iterator[InnerStep]:
         """Yield memory per row of queries, and per key."""
