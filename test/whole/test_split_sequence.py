@@ -12,6 +12,7 @@ from graphs.gpt import Gpt
 from train_runs import run_plan
 
 from tensoropt.compiler.cli.opt import main
+from tensoropt.compiler.cost.device import description_text
 
 _WORDS, _STEPS = 64, 10
 _KEYS = "[R] [S(2)] [S(2)] -> [P(sum)] [R]"
@@ -33,12 +34,12 @@ class Model:
         samples = {n: rng.integers(0, _WORDS, (8 * batch, tokens)) for n in ("ids", "labels")}
         np.savez(folder / "data.npz", **samples)
 
-    def plan(self, mesh: str, *pins: str) -> Path:
+    def plan(self, mesh: str, *pins: str, device: str = "cpu") -> Path:
         """Return the fastest plan on a mesh."""
         plan = self.folder / f"plan{len(list(self.folder.iterdir()))}"
         given = ["--train", "--loss", "softmax-cross-entropy:scores,labels", "--recompute", "none"]
         pinned = [word for pin in pins for word in ("--pin", pin)]
-        where = ["--device", "cpu", "--mesh", mesh, "-o", str(plan)]
+        where = ["--device", device, "--mesh", mesh, "-o", str(plan)]
         assert main([str(self.folder / "gpt.onnx"), *given, *pinned, *where]) == 0
         return plan
 
@@ -74,6 +75,17 @@ def test_keys_travel_in_a_ring(short: tuple[Model, list[float]], mesh: str) -> N
     attentions = 2 * (3 + 2 * (ranks - 1))  # in halves, in each layer
     assert kinds(plan)["Attention"] == kinds(plan)["AttentionGradient"] == attentions
     assert kinds(plan)["CollectivePermute"] > 2 * 2 * (ranks - 1)
+    np.testing.assert_allclose(model.losses(plan), losses, rtol=1e-5)
+
+
+@pytest.mark.parametrize("mesh", ["2", "4"])
+def test_keys_travel_during_attention(short: tuple[Model, list[float]], mesh: str) -> None:
+    model, losses = short
+    device, ranks = model.folder / "beside.toml", int(mesh)
+    device.write_text(f"{description_text('cpu')}\n[overlap]\nstart_s = 1e-7\nshare = 0.2\n")
+    plan = model.plan(mesh, f"node:*.tensoropt.Attention={_RING}", device=str(device))
+    sent = 2 * (2 + 6) * (ranks - 1)  # keys and values, in the backward pass with gradients' halves
+    assert kinds(plan)["CollectivePermuteStart"] == kinds(plan)["CollectivePermuteWait"] == sent
     np.testing.assert_allclose(model.losses(plan), losses, rtol=1e-5)
 
 
