@@ -35,10 +35,11 @@ class OverlapCollectivesPass(Pass):
     as late as the update. So all-gathers of split parameters start a layer ahead, and reductions of
     gradients overlap the backward pass; they start after small collectives that they would delay.
     Fused collectives start together. Messages of a ring of attention travel during its turns. All
-    collectives run in one order, the order of their starts. Peak memory does not rise: collectives in flight count, with the operands that they read until
-    they end, and results that are written over old state are computed elsewhere first. Does nothing
-    with `--overlap off`, or if the device description predicts no gain. Refuses a program without a
-    mesh or a device. Linear in the operations.
+    collectives run in one order, the order of their starts. Peak memory does not rise: collectives
+    in flight count, with the operands that they read until they end, and results that are written
+    over old state are computed elsewhere first. Does nothing with `--overlap off`, or if the device
+    description predicts no gain. Refuses a program without a mesh or a device. Linear in the
+    operations.
     """
 
     name: ClassVar[str] = "overlap-collectives"

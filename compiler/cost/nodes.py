@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from collections import Counter
 from itertools import groupby
 
 from tensoropt.compiler.cost.bodies import bodies_time_s
@@ -54,8 +54,8 @@ def inner_steps(
 
     Inner steps are collectives, copies for them, and copies of operands to fill their padding.
     Equal copies in sequence are one entry. Messages of a ring take the time that its turns do not
-    hide, if collectives can overlap operators. ``folded`` returns whether an operand is filled at load,
-    which takes no time.
+    hide, if collectives can overlap operators. ``folded`` returns whether an operand is filled at
+    load, which takes no time.
     """
     steps = list(rule.inner_steps(strategy, mesh))
     for operand, _, factor in rule.filled(strategy, mesh):
@@ -64,7 +64,7 @@ def inner_steps(
             size = moved_bytes(tensor, strategy.operands[operand], mesh)
             steps.append(("copy", strategy.axes_of(factor), size))
     travelling = Counter(rule.ring_messages(strategy, mesh))
-    shown = _shown(info, rule, strategy, mesh, device) if travelling else 1.0
+    shown = _ring_share(info, rule, strategy, mesh, device) if travelling else 1.0
     timed = []
     for (kind, axes, size), equal in groupby(steps):
         times = len(list(equal))
@@ -80,7 +80,7 @@ def inner_steps(
     return timed
 
 
-def _shown(info: OpInfo, rule: Rule, strategy: Strategy, mesh: Mesh, device: Device) -> float:
+def _ring_share(info: OpInfo, rule: Rule, strategy: Strategy, mesh: Mesh, device: Device) -> float:
     """Return the share of the time of a ring's messages that its turns do not hide."""
     if device.overlap is None:
         return 1.0

@@ -90,7 +90,8 @@ class Ring(Generic[_Mask]):
     def all(self, q: ir.Value, k: ir.Value, v: ir.Value, mask: _Mask | None = None) -> Part:
         """Return the attention to all keys. ``mask`` has the rank's rows, and all keys."""
         part: Part | None = None
-        for turn, k, v in self._turns(k, v):
+        turns = self._turns(k, v)
+        for turn, k, v in turns:
             found = self.attending.all(q, k, v, self._keys_of_turn(mask, v, turn))
             part = found if part is None else self.attending.joined(part, found)
         assert part is not None
@@ -121,7 +122,8 @@ class Ring(Generic[_Mask]):
     ) -> Gradients:  # fmt: skip
         """Return the gradients of :meth:`all`; gradients of keys and values travel with these."""
         total: Gradients | None = None
-        for turn, k, v in self._turns(k, v):
+        turns = self._turns(k, v)
+        for turn, k, v in turns:
             if total is not None:
                 total = Gradients(total.query, self._next(total.key), self._next(total.value))
             own = self._keys_of_turn(mask, v, turn)
@@ -178,12 +180,12 @@ class Ring(Generic[_Mask]):
     def _turns(self, k: ir.Value, v: ir.Value) -> Iterator[tuple[int, ir.Value, ir.Value]]:
         """Yield each turn with its keys and values, which are sent when it begins, or ahead."""
         for turn in range(self.ranks - 1):
-            ahead = self._sent(k, v) if self.attending.sends_ahead else None
+            ahead = self._send(k, v) if self.attending.sends_ahead else None
             yield turn, k, v
-            k, v = ahead or self._sent(k, v)
+            k, v = ahead or self._send(k, v)
         yield self.ranks - 1, k, v
 
-    def _sent(self, k: ir.Value, v: ir.Value) -> tuple[ir.Value, ir.Value]:
+    def _send(self, k: ir.Value, v: ir.Value) -> tuple[ir.Value, ir.Value]:
         return self._next(k), self._next(v)
 
     def _next(self, x: ir.Value) -> ir.Value:
