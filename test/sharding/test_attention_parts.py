@@ -13,6 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sharding.harness import Case, check, local_functions, memory_of, offered
 
+from tensoropt.compiler.cost.compute import work_of
+from tensoropt.compiler.cost.device import load_device
+from tensoropt.compiler.cost.nodes import inner_steps
+from tensoropt.compiler.cost.overlap import Overlap
+from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.sharding.ops.attention_parts import KEYS, ROWS
 from tensoropt.runtime.layout.mesh import Mesh
 
@@ -135,3 +140,43 @@ def test_memory_is_that_of_live_tensors(causal: bool) -> None:
     for case in cases(attention):
         for predicted, live in memory_of(case, 4, factor=KEYS):
             assert predicted == pytest.approx(live, rel=0.1)
+
+
+def _joint(strategy: Strategy) -> bool:
+    return bool(strategy.joint_axes)
+
+
+@pytest.mark.parametrize(("name", "rows", "ring"), [("causal", 1.75, 1.0), ("all keys", 1.0, 1.0)])
+def test_the_busiest_rank_sets_the_time(name: str, rows: float, ring: float) -> None:
+    report = check(cases(_EXAMPLES[name])[0], (4,))
+    shares = {
+        strategy.roles: 4 * work_of(report.info, report.rule, strategy, Mesh((4,))).flops
+        for strategy in report.tried
+    }
+    assert shares[ROWS,] == shares[KEYS,] == pytest.approx(rows * report.flops)
+    (travelling,) = (own for own in report.tried if _joint(own))
+    assert shares[travelling.roles] == pytest.approx(ring * report.flops)
+
+
+def test_parts_that_stay_in_their_places_have_unequal_work() -> None:
+    report = check(cases(_EXAMPLES["lengths"])[0], (4,))
+    (travelling,) = (own for own in report.tried if _joint(own))
+    work = work_of(report.info, report.rule, travelling, Mesh((4,)))
+    assert 4 * work.flops == pytest.approx(1.75 * report.flops)
+
+
+def test_turns_hide_the_messages_of_a_ring() -> None:
+    report, mesh = check(cases(_EXAMPLES["all keys"])[0], (4,)), Mesh((4,))
+    (travelling,) = (own for own in report.tried if _joint(own))
+
+    def sent_s(overlap: Overlap | None, flop_per_s: float) -> float:
+        device = replace(
+            load_device("cpu"), overlap=overlap, operators={}, peaks=(("float32", flop_per_s),)
+        )
+        steps = inner_steps(report.info, report.rule, travelling, mesh, device, lambda _: False)
+        return sum(time_s for kind, *_, time_s in steps if kind == "collective_permute")
+
+    plain_s = sent_s(None, 1e9)
+    assert sent_s(Overlap(0.0, 0.25), 1.0) == pytest.approx(plain_s / 4)  # all are hidden
+    assert plain_s / 4 < sent_s(Overlap(0.0, 0.25), 1e9) < plain_s
+    assert sent_s(Overlap(1.0, 0.0), 1.0) == plain_s  # starts take longer than messages

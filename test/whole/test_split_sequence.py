@@ -24,10 +24,10 @@ _HEADS_AND_KEYS = "[S(1),R] [S(1),S(2)] [S(1),S(2)] -> [S(1),P(sum)] *"
 class Model:
     """A GPT, its data, and plans of its training steps in ``folder``."""
 
-    def __init__(self, folder: Path, tokens: int, batch: int) -> None:
+    def __init__(self, folder: Path, tokens: int, batch: int, heads: int = 4) -> None:
         self.folder = folder
         Gpt(
-            layers=2, width=32, heads=4, vocabulary=_WORDS, sequence=tokens, batch=batch,
+            layers=2, width=32, heads=heads, vocabulary=_WORDS, sequence=tokens, batch=batch,
             dtype="float32",
         ).build("gpt").save(folder, seed=0)  # fmt: skip
         rng = np.random.default_rng(0)
@@ -102,3 +102,8 @@ def test_the_fastest_plan_of_a_long_text_exchanges_sequence_for_heads(tmp_path: 
     assert kinds(plan)["AllToAll"] >= 2
     assert kinds(plan)["Attention"] == 2
     np.testing.assert_allclose(model.losses(plan), model.losses(model.plan("1")), rtol=1e-5)
+
+
+def test_the_fastest_plan_of_a_long_text_with_one_head_is_a_ring(tmp_path: Path) -> None:
+    plan = Model(tmp_path, 8192, 1, heads=1).plan("4")
+    assert kinds(plan)["Attention"] == kinds(plan)["AttentionGradient"] == 2 * (3 + 2 * 3)
