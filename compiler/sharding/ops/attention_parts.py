@@ -31,7 +31,8 @@ __all__ = [
 ]
 
 BATCH, HEADS, ROWS, QUERIES, KEYS = range(5)
-"""The factors; ``QUERIES`` is over the query heads that share a head of keys."""
+"""The factors; ``QUERIES`` is over the query heads that share a head of keys. The first three have
+the numbers of the dimensions of a query."""
 
 _TOKENS, _LAST = 2, 3
 """Dimensions: of rows or keys, and of the elements of a head or the keys of a bias."""

@@ -33,6 +33,9 @@ __all__ = ["attention", "attention_gradient"]
 
 _RANK = 4
 
+_RING = (ROWS, KEYS)
+"""The factors that an axis splits together if keys and values travel."""
+
 _LOGARITHM_BYTES, _LOGARITHM_PASSES = 4, 7
 """Bytes of the logarithm of a row, and passes over logarithms until a term has its weight."""
 
@@ -64,10 +67,10 @@ def _rule(info: OpInfo, places: Places) -> Rule | None:
     heads, shared, keys = query[1] or 1, key[1] or 1, key[2] or 1
     size, width, each = query[3] or 1, value[3] or 1, heads // shared
     sizes = 3 * size + 2 * width if places.key_gradients else size + width
-    minor, lead = _along(info, places, 1, keyed=False), len(info.operands)
+    minor, lead = _along(info, places, HEADS, keyed=False), len(info.operands)
     minors: list[Minor] = [(index, dim, QUERIES) for index, dim in minor.operands.items()]
     minors += [(lead + index, dim, QUERIES) for index, dim in minor.results.items()]
-    whole_heads = _along(info, places, 1, keyed=True)
+    whole_heads = _along(info, places, HEADS, keyed=True)
     if each > 1:
         whole_heads = replace(whole_heads, size=shared, padded=False)
     causal, halves = bool(info.attribute("causal", 0)), has_halves(info, places)
@@ -78,9 +81,9 @@ def _rule(info: OpInfo, places: Places) -> Rule | None:
     return rule_of(
         info,
         [
-            _along(info, places, 0, keyed=True),
+            _along(info, places, BATCH, keyed=True),
             whole_heads,
-            replace(_along(info, places, 2, keyed=False), padded=False),
+            replace(_along(info, places, ROWS, keyed=False), padded=False),
             FactorMap({}, size=each, reduction=minor.reduction),
             _along_keys(info, places, extents.pairs),
             window_loop([sizes]),
@@ -104,10 +107,6 @@ def _growing(info: OpInfo, places: Places, *, halves: bool) -> tuple[tuple[int, 
     if not (starts and info.attribute("causal", 0)):
         return ()
     return ((ROWS,), (KEYS,)) if halves else ((ROWS,), (KEYS,), _RING)
-
-
-_RING = (ROWS, KEYS)
-"""The factors that an axis splits together if keys and values travel."""
 
 
 def _along(info: OpInfo, places: Places, dim: int, *, keyed: bool) -> FactorMap:
@@ -134,7 +133,8 @@ def _along(info: OpInfo, places: Places, dim: int, *, keyed: bool) -> FactorMap:
 def _along_keys(info: OpInfo, places: Places, pairs: int | None) -> FactorMap:
     """Return the factor along the keys, or along ``pairs`` of keys if a ring needs these."""
     results = dict.fromkeys(places.key_gradients, 2) | dict.fromkeys(places.bias_gradient, 3)
-    operands = {**dict.fromkeys(places.keys, 2), places.bias: 3}
+    biased = aligned(info, places.bias, dim=3, rank=_RANK)
+    operands = {**dict.fromkeys(places.keys, 2), **biased}
     return present_factor(info, operands, results, size=pairs, reduction="sum", padded=False)
 
 
@@ -169,8 +169,8 @@ def _travelling(info: OpInfo, places: Places, extents: Extents) -> Iterator[Inne
     bias = info.operand(places.bias)
     if bias is None:
         return
-    lead = [aligned(info, places.bias, dim=dim, rank=_RANK) for dim in range(3)]
-    dims = [factor for factor, places_ in zip((BATCH, HEADS, ROWS), lead, strict=True) if places_]
+    leading = (BATCH, HEADS, ROWS)  # the dimensions have the numbers of their factors
+    dims = [dim for dim in leading if aligned(info, places.bias, dim=dim, rank=_RANK)]
     if HEADS in dims:
         dims.append(QUERIES)
     if ROWS in dims:
