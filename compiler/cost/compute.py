@@ -13,7 +13,7 @@ from tensoropt.compiler.cost.experts import reached_share, separate_products
 from tensoropt.compiler.cost.kernel import PARTS, Kernel
 from tensoropt.compiler.cost.kernels import kernel_of
 from tensoropt.compiler.cost.measurements import Operator
-from tensoropt.compiler.layout.rule import Joint, Rule, Strategy
+from tensoropt.compiler.layout.rule import Joint, Rule, Strategy, split_by
 from tensoropt.compiler.layout.sizes import Sizes, end_of, mean_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 from tensoropt.runtime.layout.layout import Layout
@@ -166,7 +166,7 @@ def _measured_as(info: OpInfo) -> str:
 
 
 def _flops(rule: Rule, strategy: Strategy, mesh: Mesh) -> float:
-    """Return the floating-point operations of one rank, with those on padding."""
+    """Return the floating-point operations of the busiest rank, with those on padding."""
     axes = zip(mesh.shape, strategy.roles, strict=True)
     split: dict[int, tuple[int, ...]] = {}
     together = 1
@@ -181,7 +181,16 @@ def _flops(rule: Rule, strategy: Strategy, mesh: Mesh) -> float:
         factor = rule.factors[number]
         if factor.has_padding(extents):
             flops *= factor.part(extents) * pieces[number] / mean_of([factor.size])
-    return flops
+    return flops * _busiest(rule, strategy, mesh)
+
+
+def _busiest(rule: Rule, strategy: Strategy, mesh: Mesh) -> float:
+    """Return the work of the busiest rank over the mean of all ranks."""
+    share = 1.0
+    for group in rule.growing:
+        axes = (axis for axis, role in enumerate(strategy.roles) if split_by(role) == group)
+        share *= 2.0 - 1.0 / mesh.extent(tuple(axes))
+    return min(share, 2.0)
 
 
 def _bytes(info: OpInfo, strategy: Strategy, mesh: Mesh) -> float:
