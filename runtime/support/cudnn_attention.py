@@ -1,0 +1,132 @@
+"""Forms of attention that the CUDA kernel takes, and the workspace that they need.
+
+`tensoropt.Attention` and `tensoropt.AttentionGradient` run on GPUs through cuDNN's `sdpa` and
+`sdpa_backward`. The rules are those of cuDNN 9.28 and its frontend 1.32. `make cudnn-check` builds
+the plan of every form for which a rule or a number stands here, without a GPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["AttentionForm", "refusal", "workspace_bytes"]
+
+_FAMILIES = (8, 9, 10)
+"""GPUs of 2020 to 2025: A100 is 80, H100 is 90, B200 is 100."""
+_LARGEST_SIZE = 256
+_LARGEST_GRADIENT_SIZE = {8: 128, 9: 256, 10: 128}
+_TILE = 64
+"""Rows that a kernel of the gradient takes at once: it pads queries and keys to a multiple."""
+
+
+@dataclass(frozen=True)
+class AttentionForm:
+    """The sizes and options of one attention, or of its gradient, on one rank.
+
+    Query is ``[batch, heads, queries, size]``, key ``[batch, key_heads, keys, size]``, value
+    ``[batch, key_heads, keys, value_size]``; ``dtype`` is their element type by its NumPy name.
+    ``bias_sizes`` are the first three dimensions of the bias, ``None`` without one. ``offset`` says
+    that the node is told the position of its first query, ``lengths`` that it is told the keys of
+    each text.
+    """
+
+    dtype: str
+    batch: int
+    heads: int
+    key_heads: int
+    queries: int
+    keys: int
+    size: int
+    value_size: int
+    causal: bool = False
+    window: int = 0
+    softcap: float = 0.0
+    bias_sizes: tuple[int, int, int] | None = None
+    trains_bias: bool = False
+    lengths: bool = False
+    offset: bool = False
+    gradient: bool = False
+
+
+def refusal(form: AttentionForm, architecture: int) -> str | None:
+    """Return why the kernel does not take a form; ``None`` if it does.
+
+    ``architecture`` is the compute capability of the GPU times ten: 90 for H100. A step that trains
+    needs both the form and its gradient.
+    """
+    return (
+        _refusal_of_gpu(form.dtype, architecture)
+        or _refusal_of_sizes(form, architecture // 10)
+        or _refusal_of_masks(form)
+        or _refusal_of_bias(form)
+    )
+
+
+def _refusal_of_gpu(dtype: str, architecture: int) -> str | None:
+    if architecture // 10 not in _FAMILIES:
+        return f"a GPU of compute capability {architecture / 10}"
+    if dtype not in ("float16", "bfloat16"):
+        return f"elements of type {dtype}"
+    return None
+
+
+def _refusal_of_sizes(form: AttentionForm, family: int) -> str | None:
+    largest = _LARGEST_GRADIENT_SIZE[family] if form.gradient else _LARGEST_SIZE
+    for size in (form.size, form.value_size):
+        if size % 8 or size > largest:
+            return f"heads of {size}, which are no multiple of 8 up to {largest}"
+    if not form.key_heads or form.heads % form.key_heads:
+        return f"{form.heads} query heads for {form.key_heads} key heads"
+    if min(form.batch, form.heads, form.queries, form.keys) < 1:
+        return "no elements"
+    if form.gradient and form.queries == form.keys == 1:
+        return "the gradient of one query and one key"
+    return None
+
+
+def _refusal_of_masks(form: AttentionForm) -> str | None:
+    if form.softcap:
+        return "a limit of scores by tanh"
+    if form.window and not form.causal:
+        return "a window without causality"
+    if form.window and form.queries > form.keys:
+        return "a window with more queries than keys"
+    if form.offset and form.queries > form.keys:
+        return "an offset with more queries than keys"
+    if form.lengths and (form.offset or form.window):
+        return "lengths of texts together with an offset or a window"
+    return None
+
+
+def _refusal_of_bias(form: AttentionForm) -> str | None:
+    if form.bias_sizes is None:
+        return None
+    if form.bias_sizes[2] != form.queries:
+        return "a bias that is the same for all queries"
+    if form.offset and form.causal:
+        return "a bias together with an offset"
+    return None
+
+
+def workspace_bytes(form: AttentionForm, architecture: int) -> int:
+    """Return the memory that the kernel takes for the time of a run, in bytes.
+
+    The gradient adds up ``dq`` in float32, and the sums of ``dy * y`` of each row. GPUs before H100
+    compute the gradients of key and value for each query head first. A gradient of the bias keeps
+    those of all scores in 16 bits instead of ``dq``. The formulas are fitted to the plans of cuDNN.
+    """
+    if not form.gradient:
+        return 0 if architecture // 10 == 8 else 256
+    rows = form.batch * form.heads * form.queries
+    total = 4 * rows  # sums of dy * y
+    if form.trains_bias:
+        total += 2 * form.batch * form.heads * _padded(form.queries) * _padded(form.keys)
+    else:
+        total += 4 * rows * form.size
+    if architecture // 10 == 8 and form.heads != form.key_heads:
+        total += 2 * form.batch * form.heads * form.keys * (form.size + form.value_size)
+    return total
+
+
+def _padded(count: int) -> int:
+    return -(-count // _TILE) * _TILE
