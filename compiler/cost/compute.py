@@ -10,6 +10,7 @@ from functools import lru_cache
 from tensoropt.compiler.cost.attention import seen_share
 from tensoropt.compiler.cost.device import LEAST_LAUNCH_S, Device
 from tensoropt.compiler.cost.experts import reached_share, separate_products
+from tensoropt.compiler.cost.fused_attention import last_rows_share
 from tensoropt.compiler.cost.kernel import PARTS, Kernel
 from tensoropt.compiler.cost.kernels import kernel_of
 from tensoropt.compiler.cost.measurements import Operator
@@ -81,9 +82,11 @@ class Work:
 def work_of(info: OpInfo, rule: Rule, strategy: Strategy, mesh: Mesh) -> Work:
     """Return the work of one rank of the op under ``strategy``.
 
-    An open dimension counts as the mean of its range, or as 1 without a range.
+    An open dimension counts as the mean of its range, or as 1 without a range. If ranks have
+    unequal work, it is that of the rank with the most.
     """
-    flops, moved = _flops(rule, strategy, mesh), float(_bytes(info, strategy, mesh))
+    flops = _flops(rule, strategy, mesh) * last_rows_share(info, strategy, mesh)
+    moved = float(_bytes(info, strategy, mesh))
     in_pass = _pass_bytes(info, strategy, mesh)
     return Work(_measured_as(info), _computed_in(info), flops, moved, in_pass)
 

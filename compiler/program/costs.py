@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from tensoropt.compiler.cost.compute import FREE, local_bytes, measured_operator
 from tensoropt.compiler.cost.device import Device
+from tensoropt.compiler.cost.fused_attention import attention_workspace_bytes
 from tensoropt.compiler.cost.measurements import Context, context_of
 from tensoropt.compiler.cost.nodes import apart_s, inner_steps, node_time_s
 from tensoropt.compiler.layout.rule import InnerKind, Strategy
@@ -173,10 +174,12 @@ class NodeCosts:
         return total
 
     def inner_bytes(self, node: Node, strategy: Strategy) -> int:
-        """Return the bytes of bodies and inner steps, besides operands and results."""
+        """Return the bytes of bodies, inner steps and kernels, besides operands and results."""
         if node.constant or not isinstance(node, Op):
             return 0
-        return node.info.inner_bytes + node.rule.inner_bytes(strategy, self.mesh)
+        kernel = node.info, strategy, self.mesh, self.device.architectures
+        inner = node.info.inner_bytes + node.rule.inner_bytes(strategy, self.mesh)
+        return inner + attention_workspace_bytes(*kernel)
 
     def transient_bytes(
         self, node: Node, strategy: Strategy, but: Container[int] = frozenset()

@@ -10,6 +10,7 @@ from tensoropt.compiler.sharding.rule.factors import FactorMap, aligned, rule_of
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
+from tensoropt.compiler.sharding.rule.seen import mean_seen
 from tensoropt.compiler.sharding.rule.windows import window_loop
 from tensoropt.dialects.mlir import ir
 
@@ -78,7 +79,9 @@ def _rule(info: OpInfo, places: _Places) -> Rule | None:
     whole_heads = _along(info, places, _HEADS, keyed=True)
     if each > 1:
         whole_heads = replace(whole_heads, size=shared, padded=False)
-    causal = bool(info.attribute("causal", 0))
+    rows, window = query[2] or 1, int(info.attribute("window", 0))
+    first = 0 if info.operand(places.offset) is None else keys - rows
+    seen = mean_seen(first, first + rows, window) if info.attribute("causal", 0) else keys
     return rule_of(
         info,
         [
@@ -89,7 +92,7 @@ def _rule(info: OpInfo, places: _Places) -> Rule | None:
             window_loop([keys, sizes]),
         ],
         localize=_localize,
-        flops_per_point=1.0 if causal else 2.0,  # half of the keys are hidden
+        flops_per_point=2.0 * min(seen / keys, 1.0),
         minors=minors if each > 1 else (),
     )
 
