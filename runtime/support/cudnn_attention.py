@@ -15,8 +15,12 @@ _FAMILIES = (8, 9, 10)
 """GPUs of 2020 to 2025: A100 is 80, H100 is 90, B200 is 100."""
 _LARGEST_SIZE = 256
 _LARGEST_GRADIENT_SIZE = {8: 128, 9: 256, 10: 128}
-_TILE = 64
-"""Rows that a kernel of the gradient takes at once: it pads queries and keys to a multiple."""
+_LARGER_SIZES = {(True, 10, 192, 128), (True, 10, 256, 256)}
+"""Sizes of key and value heads that some GPUs have a kernel of the gradient for."""
+_SHORT = 128
+"""Up to this number of keys, GPUs since B200 have an older kernel."""
+_SLACK_BYTES = 256
+"""Alignment within a workspace."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +76,10 @@ def _refusal_of_gpu(dtype: str, architecture: int) -> str | None:
 
 def _refusal_of_sizes(form: AttentionForm, family: int) -> str | None:
     largest = _LARGEST_GRADIENT_SIZE[family] if form.gradient else _LARGEST_SIZE
-    for size in (form.size, form.value_size):
-        if size % 8 or size > largest:
-            return f"heads of {size}, which are no multiple of 8 up to {largest}"
+    sizes = form.size, form.value_size
+    has_kernel = all(size % 8 == 0 and size <= largest for size in sizes)
+    if not has_kernel and (form.gradient, family, *sizes) not in _LARGER_SIZES:
+        return f"heads of {sizes[0]} and {sizes[1]}, which are no multiples of 8 up to {largest}"
     if not form.key_heads or form.heads % form.key_heads:
         return f"{form.heads} query heads for {form.key_heads} key heads"
     if min(form.batch, form.heads, form.queries, form.keys) < 1:
@@ -101,8 +106,8 @@ def _refusal_of_masks(form: AttentionForm) -> str | None:
 def _refusal_of_bias(form: AttentionForm) -> str | None:
     if form.bias_sizes is None:
         return None
-    if form.bias_sizes[2] != form.queries:
-        return "a bias that is the same for all queries"
+    if form.trains_bias and form.bias_sizes[2] != form.queries:
+        return "the gradient of a bias that is the same for all queries"
     if form.offset and form.causal:
         return "a bias together with an offset"
     return None
@@ -111,22 +116,40 @@ def _refusal_of_bias(form: AttentionForm) -> str | None:
 def workspace_bytes(form: AttentionForm, architecture: int) -> int:
     """Return the memory that the kernel takes for the time of a run, in bytes.
 
-    The gradient adds up ``dq`` in float32, and the sums of ``dy * y`` of each row. GPUs before H100
-    compute the gradients of key and value for each query head first. A gradient of the bias keeps
-    those of all scores in 16 bits instead of ``dq``. The formulas are fitted to the plans of cuDNN.
+    The gradient adds up ``dq`` in float32, older kernels twice, and the sums of ``dy * y`` of each
+    row. It computes the gradients of key and value for each query head first, if several share a
+    key head. A gradient of the bias keeps those of all scores in 16 bits instead of ``dq``. The
+    numbers are those of cuDNN's plans, or up to 256 bytes more.
     """
+    family = architecture // 10
+    lengths = 8 * form.batch if form.lengths else 0
     if not form.gradient:
-        return 0 if architecture // 10 == 8 else 256
-    rows = form.batch * form.heads * form.queries
-    total = 4 * rows  # sums of dy * y
+        return lengths + (_SLACK_BYTES if family == 9 and form.queries > 1 else 0)
+    heads, keys = form.batch * form.heads, _read_keys(form)
+    total = lengths + _SLACK_BYTES + 4 * heads * form.queries  # sums of dy * y
+    if form.heads != form.key_heads:
+        total += 2 * heads * keys * (form.size + form.value_size)
     if form.trains_bias:
-        total += 2 * form.batch * form.heads * _padded(form.queries) * _padded(form.keys)
-    else:
-        total += 4 * rows * form.size
-    if architecture // 10 == 8 and form.heads != form.key_heads:
-        total += 2 * form.batch * form.heads * form.keys * (form.size + form.value_size)
+        return total + 2 * heads * _rounded_up(form.queries, 64) * _rounded_up(keys, 64)
+    total += 4 * heads * form.queries * form.size
+    if _is_older(form, family):
+        total += 4 * heads * _rounded_up(form.queries, 8) * form.size
     return total
 
 
-def _padded(count: int) -> int:
-    return -(-count // _TILE) * _TILE
+def _read_keys(form: AttentionForm) -> int:
+    """Return the keys that any query reads, at most."""
+    is_square = form.causal and not form.offset
+    return min(form.keys, form.queries) if is_square else form.keys
+
+
+def _is_older(form: AttentionForm, family: int) -> bool:
+    """Return whether the gradient has a kernel of the first kind."""
+    if family != 10:
+        return family == 8
+    is_short = _read_keys(form) <= _SHORT
+    return is_short or (form.size > 192 and form.heads != form.key_heads)
+
+
+def _rounded_up(count: int, unit: int) -> int:
+    return -(-count // unit) * unit
