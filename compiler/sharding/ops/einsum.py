@@ -12,6 +12,7 @@ from tensoropt.compiler.sharding.rule.factors import FactorMap, adds_up, linear_
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
+from tensoropt.dialects.build import element_type
 from tensoropt.dialects.kernels import EINSUM_SINCE
 from tensoropt.dialects.mlir import ir
 
@@ -103,11 +104,10 @@ def _localize(local: LocalOp) -> list[ir.Value]:
         return local.clone()
     make = Arithmetic(local)
     product = as_matrices(make, local.operands, terms, result)
-    if product is None and is_alone:
+    wide = ir.RankedTensorType(made).element_type
+    if product is None and (is_alone or wide != element_type(local.operands[0])):
         product = as_matmul(make, local.operands, terms, result)
-    if product is None:
-        return local.clone()
-    return [make.cast(product, ir.RankedTensorType(made).element_type)]
+    return local.clone() if product is None else [make.cast(product, wide)]
 
 
 def _loop(
