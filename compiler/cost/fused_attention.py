@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tensoropt.compiler.cost.kernel import Kernel
 from tensoropt.compiler.layout.rule import Strategy
@@ -19,6 +20,8 @@ __all__ = ["attention_workspace_bytes", "fused_attention_of", "kernel_bytes", "l
 
 _QUERY = {onnx.ATTENTION: 0, onnx.ATTENTION_GRADIENT: 1}
 """Places of the query among the operands; key, value and an optional bias are after it."""
+_OFFSET = {onnx.ATTENTION: 5, onnx.ATTENTION_GRADIENT: 8}
+"""Places of the position of the first query, the last operand."""
 _TRAINED_BIAS = 3
 """Place of the gradient of the bias among the results."""
 
@@ -72,7 +75,8 @@ def kernel_bytes(op: ir.Operation, architectures: Sequence[int]) -> int:
     assert element is not None
     attributes = {key: onnx.attribute(op, key, 0) for key in ("causal", "window")}
     form = _form_of(name, (query, key, value), element.numpy, attributes, len(op.results))
-    return _workspace_bytes(form, architectures)
+    is_placed = len(op.operands) > _OFFSET[name]
+    return _workspace_bytes(replace(form, offset=is_placed), architectures)
 
 
 def _workspace_bytes(form: AttentionForm | None, architectures: Sequence[int]) -> int:
@@ -95,7 +99,9 @@ def _form(info: OpInfo, strategy: Strategy | None, mesh: Mesh | None) -> Attenti
     query = info.operand(first)
     assert query is not None
     attributes = {name: int(info.attribute(name, 0)) for name in ("causal", "window")}
-    return _form_of(info.name, shapes, query.dtype, attributes, len(info.results))
+    form = _form_of(info.name, shapes, query.dtype, attributes, len(info.results))
+    # With split rows, the node of a rank is told the place of its first row.
+    return replace(form, offset=form.queries != info.shape(first)[2])
 
 
 def _form_of(

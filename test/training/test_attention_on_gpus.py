@@ -69,8 +69,12 @@ def test_attention_is_fused_in_the_type_of_the_step(
     ("sizes", "options", "reason"),
     [
         ({}, {"precision": "float32"}, "elements of type float32"),
-        ({"heads": 8}, {}, "heads of 4, which are no multiple of 8 up to 256"),
-        ({"heads": 8, "sequence": 72}, {}, "heads of 4, which are no multiple of 8 up to 256"),
+        ({"heads": 8}, {}, "heads of 4 and 4, which are no multiples of 8 up to 256"),
+        (
+            {"heads": 8, "sequence": 72},
+            {},
+            "heads of 4 and 4, which are no multiples of 8 up to 256",
+        ),
     ],
 )
 def test_other_forms_are_kept_with_a_note(

@@ -10,6 +10,7 @@ from tensoropt.dialects.build import (
     element_type,
     float_attr,
     int_attr,
+    is_float,
     shape_of,
     sizes_of,
     tensor_type,
@@ -17,6 +18,7 @@ from tensoropt.dialects.build import (
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import ATTENTION
+from tensoropt.dialects.topt import keys
 from tensoropt.runtime.support.cudnn_attention import AttentionForm, refusal
 
 __all__ = ["Attended", "AttentionKernels"]
@@ -71,8 +73,9 @@ class Attended:
         lead = None if self.bias is None else tuple(_padded(self.bias)[:-1])
         return AttentionForm(
             dtype, batch, heads, shared, rows, keys, size, sizes_of(self.v)[3],
-            causal=self.causal, softcap=self.softcap, bias_sizes=lead, offset=self.causal,
-            gradient=gradient,
+            causal=self.causal, softcap=self.softcap, bias_sizes=lead,
+            trains_bias=self.bias is not None and _depends_on_weights(self.bias),
+            offset=self.causal, gradient=gradient,
         )  # fmt: skip
 
     def build(self, make: Build) -> ir.Value:
@@ -123,6 +126,28 @@ class AttentionKernels:
         numbers = map(int, self.architectures.split(","))
         reasons = (refusal(form, number) for number in numbers for form in forms)
         return next((reason for reason in reasons if reason is not None), None)
+
+
+def _depends_on_weights(value: ir.Value) -> bool:
+    """Return whether a value may get a gradient: it is computed from weights that are not fixed."""
+    seen, pending = set[ir.Value](), [value]
+    while pending:
+        value = pending.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        op = onnx.owner(value)
+        if op is not None:
+            pending += op.operands
+        elif isinstance(value.owner, ir.Block) and _is_trained(value.owner, value):
+            return True
+    return False
+
+
+def _is_trained(block: ir.Block, value: ir.Value) -> bool:
+    pairs = onnx.arguments(block.owner)
+    own = next((attributes for argument, attributes in pairs if argument == value), None)
+    return own is not None and keys.PARAM.on(own) and not keys.FIXED.on(own) and is_float(value)
 
 
 def _padded(bias: ir.Value) -> list[int]:
