@@ -273,6 +273,9 @@ bench-gpu-costs: build ## Measure: costs on GPUs next to published measurements 
 bench-gpu-attention: build ## Measure: attention in training on GPUs next to published times
 	$(BIN)/python bench/accuracy/gpu_attention.py $(ARGS)
 
+bench-long-training: build ## Measure: published training at long sequences next to predictions (half an hour)
+	$(BIN)/python bench/accuracy/long_training.py $(ARGS)
+
 bench-gpu-layers: build ## Measure: layers in training on GPUs next to published times (ARGS: file)
 	$(BIN)/python bench/accuracy/gpu_layers.py $(ARGS)
 
