@@ -161,7 +161,7 @@ def is_lacking(
     is_standard = op_type != "Constant" and "." not in op_type
     if not is_standard or not any(map(is_bfloat16, (*operands, *results))):
         return False
-    if op_type == "Einsum" and _is_lowered(opset, attributes):
+    if op_type == "Einsum" and _is_lowered(opset, attributes["equation"]):
         return False
     if op_type == "ScatterElements" and "reduction" in attributes:
         return True  # its kernel adds all 16-bit elements as float16
@@ -169,10 +169,10 @@ def is_lacking(
     return not _has_kernel(op_type, opset, *types)
 
 
-def _is_lowered(opset: int, attributes: Mapping[str, ir.Attribute]) -> bool:
+def _is_lowered(opset: int, attribute: ir.Attribute) -> bool:
     """Return whether ranks compute an Einsum as a matrix product: of two operands without `...`,
     and no letter is in one operand alone."""
-    equation = str(ir.StringAttr(attributes["equation"]).value).replace(" ", "")
+    equation = str(ir.StringAttr(attribute).value).replace(" ", "")
     terms, arrow, result = equation.partition("->")
     left, comma, right = terms.partition(",")
     if not arrow or not comma or "," in right or "." in equation or opset >= EINSUM_SINCE:
@@ -211,7 +211,7 @@ def _lacks_kernel(op: ir.Operation, opset: int) -> bool:
     if "." in name:
         return not computes_in(name, opset, _name(op.results[0].type))
     kinds = [tuple(_name(v.type) for v in values) for values in (op.operands, op.results)]
-    if name == "Einsum" and _is_lowered(opset, op.attributes):
+    if name == "Einsum" and _is_lowered(opset, op.attributes["equation"]):
         return False
     return _pads_unevenly(op) or not _has_kernel(name, opset, *kinds)
 

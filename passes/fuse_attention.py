@@ -126,10 +126,10 @@ class _Fusion:
                 outer = bias is not None and len(shape_of(bias)) == rank
                 bias = make.unsqueeze(bias, [1]) if bias is not None and outer else bias
             scale = chain.scale * by_query * by_key * by_turned
-            own = Attended(q, k, v, bias, scale, chain.softcap, chain.causal)
-            if not self.kernels.fit(own, chain.softmax):
+            attended = Attended(q, k, v, bias, scale, chain.softcap, chain.causal)
+            if not self.kernels.fit(attended, chain.softmax):
                 return False
-            y = own.build(make)
+            y = attended.build(make)
             y = make.squeeze(y, [1]) if rank < _HEADS else y
             y = make.cast(y, element_type(last.results[0]))
         last.results[0].replace_all_uses_with(y)
@@ -157,10 +157,10 @@ class _Fusion:
                 is_bool = element_type(mask) == ir.IntegerType.get_signless(1)
                 terms = [Mask(mask, -float("inf") if is_bool else None)]
             bias, causal = self.masks.add(make, terms, q), bool(attribute(op, "causal", 0))
-            own = Attended(q, k, v, bias, scale, causal=causal)
-            if not self.kernels.fit(own, op):
+            attended = Attended(q, k, v, bias, scale, causal=causal)
+            if not self.kernels.fit(attended, op):
                 return False
-            y = make.shaped(own.build(make), sizes_of(op.results[0]))
+            y = make.shaped(attended.build(make), sizes_of(op.results[0]))
         op.results[0].replace_all_uses_with(y)
         op.erase()
         return True

@@ -60,14 +60,14 @@ Rows = Mapping[tuple[str, str], KernelRows]
 
 def read_rows() -> Rows:
     """Return the measured kernels by (GPU, family)."""
-    found: dict[tuple[str, str], list[tuple[float, ...]]] = defaultdict(list)
+    rows: dict[tuple[str, str], list[tuple[float, ...]]] = defaultdict(list)
     with _FILE.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             for family, passed in zip(FAMILIES, ("forward", "backward"), strict=True):
                 time_s = 1e-3 * float(row[f"{passed}_ms"])
-                found[row["gpu"], family].append((*_work(family, row), time_s))
-    columns = {key: np.array(rows).T for key, rows in found.items()}
-    return {key: KernelRows(own[:2].T, *own[2:]) for key, own in columns.items()}
+                rows[row["gpu"], family].append((*_work(family, row), time_s))
+    columns = {key: np.array(kernels).T for key, kernels in rows.items()}
+    return {key: KernelRows(parts[:2].T, *parts[2:]) for key, parts in columns.items()}
 
 
 def _work(family: str, row: Mapping[str, str]) -> tuple[float, float, float, float]:
@@ -89,14 +89,14 @@ def _fit(rows: KernelRows, device: Device) -> tuple[Floats, Floats]:
 
 def misses(rows: KernelRows, device: Device) -> Floats:
     """Return the error of each row, predicted by a fit to the other rows."""
-    found = []
+    errors = []
     for index in range(len(rows)):
         left_out = np.arange(len(rows)) == index
         table = fit_axes(*_fit(rows.pick(~left_out), device), _KNOTS)
-        own = rows.pick(left_out)
-        predicted_s = factors_of(table, own.sizes) * own.roofline_s(_DTYPE, device)
-        found.append(relative_errors(predicted_s, own.time_s))
-    return np.concatenate(found)
+        row = rows.pick(left_out)
+        predicted_s = factors_of(table, row.sizes) * row.roofline_s(_DTYPE, device)
+        errors.append(relative_errors(predicted_s, row.time_s))
+    return np.concatenate(errors)
 
 
 def described(name: str, rows: Rows) -> str:
@@ -121,11 +121,11 @@ def _table(rows: Rows) -> Iterator[str]:
     for name, gpu in MEASURED.items():
         device = load_device(name)
         for family in FAMILIES:
-            own = rows[gpu, family]
-            errors, table = misses(own, device), fit_axes(*_fit(own, device), _KNOTS)
+            kernels = rows[gpu, family]
+            errors, table = misses(kernels, device), fit_axes(*_fit(kernels, device), _KNOTS)
             figures = f"{np.median(errors):.1%}, {np.percentile(errors, 90):.1%}"
             factors = " | ".join(f"{table.factor((keys, 128.0)):.2f}" for keys in (1024, 8192))
-            yield f"| {gpu} | {family} | {len(own)} | {figures} | {factors} |"
+            yield f"| {gpu} | {family} | {len(kernels)} | {figures} | {factors} |"
 
 
 def main() -> None:

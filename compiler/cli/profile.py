@@ -205,7 +205,8 @@ def _request(args: argparse.Namespace, say: Progress) -> ProfileRequest:
     before = _earlier_measurements(args)
     own = None if before is None else load_device(str(args.output))
     base = args.base or (str(args.output) if own else machine.base)
-    step = None if step is None else step.for_device(_on(options.provider, load_device(base)))
+    if step is not None:
+        step = step.for_device(_change_provider(load_device(base), options.provider))
     models = [prepare_model(path, dims, step) for path in args.models]
     return ProfileRequest(
         models,
@@ -220,7 +221,7 @@ def _request(args: argparse.Namespace, say: Progress) -> ProfileRequest:
     )
 
 
-def _on(provider: str, base: Device) -> Device:
+def _change_provider(base: Device, provider: str) -> Device:
     """Return the device that is measured, as far as kernels of attention depend on it."""
     architectures = () if provider == CPU.name else base.architectures
     return replace(base, provider=provider, architectures=architectures)

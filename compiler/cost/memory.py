@@ -133,7 +133,8 @@ class _Program:
         self.static: dict[ir.Value, int] = {}
         self.lifetimes = lifetimes
         self.works = works  # whether to count working memory, and views once
-        settings = keys.TRAINING.get(function.parent.attributes, {})
+        module = function.parent
+        settings = {} if module is None else keys.TRAINING.get(module.attributes, {})
         self.architectures = [
             int(own) for own in str(settings.get("architectures", "")).split(",") if own
         ]

@@ -36,15 +36,15 @@ def fit_axes(sizes: Floats, ratios: Floats, knots: Sequence[Sequence[float]]) ->
 
     Points of the grid without rows around them have the factors of their row and column.
     """
-    parts = [_weights(sizes[:, [axis]], [own]) for axis, own in enumerate(knots)]
+    parts = [_weights(sizes[:, [axis]], [places]) for axis, places in enumerate(knots)]
     weights = np.concatenate(parts, axis=1)
     # Of equal sums, such as a factor that all knots of two axes could have, the smallest.
     logs = np.linalg.lstsq(weights, np.log(ratios), rcond=None)[0]
-    ends = np.cumsum([len(own) for own in knots])
-    whole = np.zeros(())
-    for own in np.split(logs, ends[:-1]):
-        whole = np.add.outer(whole, own)
-    return _table(np.exp(whole).reshape(-1), knots)
+    ends = np.cumsum([len(places) for places in knots])
+    total = np.zeros(())
+    for logs_of_axis in np.split(logs, ends[:-1]):
+        total = np.add.outer(total, logs_of_axis)
+    return _table(np.exp(total).reshape(-1), knots)
 
 
 def _table(factors: Floats, knots: Sequence[Sequence[float]]) -> SizeTable:

@@ -59,29 +59,29 @@ def einsum(info: OpInfo) -> Rule | None:
     labels = dict.fromkeys(label for term in (result, *operands) for label in term)
     factors = [_loop(info, label, operands, result) for label in labels]
     linear = linear_in(info, *((index,) for index in range(len(operands))))
-    made = tuple(list(labels).index(label) for label in result)
+    kept = tuple(list(labels).index(label) for label in result)
     return rule_of(
         info,
         factors,
         linear=linear,
         localize=Filled(_localize),
         flops_per_point=float(len(operands)),
-        inner=_widening(info, made),
+        inner=_widening(info, kept),
     )
 
 
-def _widening(info: OpInfo, made: tuple[int, ...]) -> tuple[InnerStep, ...]:
-    """Return the cast of a product of narrow operands to a wide result along the factors ``made``.
+def _widening(info: OpInfo, factors: tuple[int, ...]) -> tuple[InnerStep, ...]:
+    """Return the cast of a product of narrow operands to a wide result along ``factors``.
 
     The narrow product is read and the wide one written, and both are in memory.
     """
     operand, result = info.operands[0], info.results[0]
     if operand is None or result is None or operand.item_bytes == result.item_bytes:
         return ()
-    moved = (operand.item_bytes + result.item_bytes) // 2
+    pass_bytes = (operand.item_bytes + result.item_bytes) // 2
     return (
-        InnerStep((), made, moved, "copy"),
-        InnerStep((), made, operand.item_bytes, "memory"),
+        InnerStep((), factors, pass_bytes, "copy"),
+        InnerStep((), factors, operand.item_bytes, "memory"),
     )
 
 
@@ -96,7 +96,7 @@ def _localize(local: LocalOp) -> list[ir.Value]:
     A product of bfloat16 may have a result in float32, which is cast.
     """
     terms, result = _terms(local.info)
-    tensor, made = local.info.operands[0], local.result_types[0]
+    tensor, kind = local.info.operands[0], local.result_types[0]
     assert tensor is not None
     version, is_alone = local.info.standard_version, tensor.dtype in _GEMM_ALONE
     has_einsum = is_alone and version >= EINSUM_SINCE
@@ -104,7 +104,7 @@ def _localize(local: LocalOp) -> list[ir.Value]:
         return local.clone()
     make = Arithmetic(local)
     product = as_matrices(make, local.operands, terms, result)
-    wide = ir.RankedTensorType(made).element_type
+    wide = ir.RankedTensorType(kind).element_type
     if product is None and (is_alone or wide != element_type(local.operands[0])):
         product = as_matmul(make, local.operands, terms, result)
     return local.clone() if product is None else [make.cast(product, wide)]

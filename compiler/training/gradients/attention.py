@@ -86,10 +86,10 @@ def _in_kernel(
     if f.has(_MASK):
         bias = _explicit_mask(f, f.operands[_MASK], q, sizes_of(k)[-2], -math.inf)[1]
     softcap = float(f.info.attribute("softcap", 0.0))
-    own = Attended(q, k, v, bias, scale, softcap, causal)
-    if not kernels.fit(own, f.op):
+    attended = Attended(q, k, v, bias, scale, softcap, causal)
+    if not kernels.fit(attended, f.op):
         return None
-    return queries.result(make, own.build(make), packed=len(f.info.shape(0)) == _PACKED)
+    return queries.result(make, attended.build(make), packed=len(f.info.shape(0)) == _PACKED)
 
 
 def _is_plain(f: ForwardOp) -> bool:

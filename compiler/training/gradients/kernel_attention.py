@@ -70,7 +70,10 @@ class Attended:
         The search may split the rows of queries, and then a causal node is told its first row.
         """
         (batch, heads, rows, size), (_, shared, keys, _) = sizes_of(self.q), sizes_of(self.k)
-        lead = None if self.bias is None else tuple(_padded(self.bias)[:-1])
+        lead = None
+        if self.bias is not None:
+            *lead_sizes, _ = _padded(self.bias)
+            lead = (lead_sizes[0], lead_sizes[1], lead_sizes[2])
         return AttentionForm(
             dtype, batch, heads, shared, rows, keys, size, sizes_of(self.v)[3],
             causal=self.causal, softcap=self.softcap, bias_sizes=lead,
@@ -107,22 +110,22 @@ class AttentionKernels:
     architectures: str = ""
     refused: dict[str, list[str]] = field(default_factory=dict)
 
-    def fit(self, own: Attended, op: ir.Operation) -> bool:
+    def fit(self, attended: Attended, op: ir.Operation) -> bool:
         """Return whether an attention has a kernel; note the reason if ``op`` has none."""
-        if not own.is_valid:
+        if not attended.is_valid:
             return False
-        reason = self._reason(own)
+        reason = self._reason(attended)
         if reason is not None:
             self.refused.setdefault(reason, []).append(onnx.node_name(op) or op.name)
         return reason is None
 
-    def _reason(self, own: Attended) -> str | None:
-        element = element_of(str(element_type(own.q)))
+    def _reason(self, attended: Attended) -> str | None:
+        element = element_of(str(element_type(attended.q)))
         assert element is not None
         dtype = self.precision if element.numpy == "float32" else element.numpy
         if not self.architectures:
             return None if dtype == "float32" else f"elements of type {dtype}"
-        forms = [own.form(dtype, gradient=gradient) for gradient in (False, True)]
+        forms = [attended.form(dtype, gradient=gradient) for gradient in (False, True)]
         numbers = map(int, self.architectures.split(","))
         reasons = (refusal(form, number) for number in numbers for form in forms)
         return next((reason for reason in reasons if reason is not None), None)
@@ -130,12 +133,12 @@ class AttentionKernels:
 
 def _depends_on_weights(value: ir.Value) -> bool:
     """Return whether a value may get a gradient: it is computed from weights that are not fixed."""
-    seen, pending = set[ir.Value](), [value]
+    visited, pending = set[ir.Value](), [value]
     while pending:
         value = pending.pop()
-        if value in seen:
+        if value in visited:
             continue
-        seen.add(value)
+        visited.add(value)
         op = onnx.owner(value)
         if op is not None:
             pending += op.operands
@@ -145,9 +148,10 @@ def _depends_on_weights(value: ir.Value) -> bool:
 
 
 def _is_trained(block: ir.Block, value: ir.Value) -> bool:
-    pairs = onnx.arguments(block.owner)
-    own = next((attributes for argument, attributes in pairs if argument == value), None)
-    return own is not None and keys.PARAM.on(own) and not keys.FIXED.on(own) and is_float(value)
+    pairs = onnx.arguments(block.owner.operation)
+    marks = next((attributes for argument, attributes in pairs if argument == value), None)
+    is_weight = marks is not None and keys.PARAM.on(marks) and not keys.FIXED.on(marks)
+    return is_weight and is_float(value)
 
 
 def _padded(bias: ir.Value) -> list[int]:

@@ -46,9 +46,9 @@ def _result(
     if f.training.kernels is not None:
         queries, bias = Heads(heads.queries, 1), add_present(make, biases)
         plain = queries.query(make, query), heads.unpack(make, key), heads.unpack(make, value)
-        own = Attended(*plain, bias, scale, softcap, causal)
-        if f.training.kernels.fit(own, f.op):
-            return queries.result(make, own.build(make), packed=True)
+        attended = Attended(*plain, bias, scale, softcap, causal)
+        if f.training.kernels.fit(attended, f.op):
+            return queries.result(make, attended.build(make), packed=True)
     added = [grouped_bias(make, heads, bias) for bias in biases if bias is not None]
     if not added and not softcap and (y := attend_in_blocks(make, q, k, v, scale, causal=causal)):
         return heads.result(make, y, packed=True)
