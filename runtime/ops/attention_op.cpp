@@ -6,8 +6,6 @@
 namespace tensoropt {
 namespace {
 
-constexpr int kRequired = 0, kOptional = 1;  // OrtCustomOpInputOutputCharacteristic
-
 void attend(const AttentionNode& self, OrtKernelContext* context) {
   const auto attention = read_attention(self, context, 0, 3);
   auto* y = self.api.output(context, 0, result_shape(attention));

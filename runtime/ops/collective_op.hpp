@@ -37,9 +37,6 @@ CollectiveOp combined_op(const Kind& kind, Place place);
 CollectiveOp op_of(Form form, const char* end, Place place, std::size_t (*inputs)(const CustomOp*),
                    std::size_t (*outputs)(const CustomOp*));
 
-// OrtCustomOpInputOutputCharacteristic
-inline constexpr int kRequired = 0, kOptional = 1, kVariadic = 2;
-
 // An op with one int64 input and `Few` int64 outputs, each followed by a list of tensors. ONNX
 // Runtime requires the list to be last.
 template <std::size_t Few>

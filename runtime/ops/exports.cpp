@@ -2,6 +2,7 @@
 // texts; a text is valid until the same thread calls the same function again.
 #include <string>
 
+#include "cpu/clones.hpp"
 #include "cuda/cuda_facts.hpp"
 #include "cuda/nccl_group.hpp"
 #include "ort/arena.hpp"
@@ -64,3 +65,6 @@ TENSOROPT_EXPORT long long tensoropt_arena_peak_bytes() {
     return -1;
   }
 }
+
+// Whether this processor has vectors of 16 floats.
+TENSOROPT_EXPORT int tensoropt_has_wide_vectors() { return TENSOROPT_HAS_WIDE; }

@@ -21,6 +21,7 @@ __all__ = [
     "cuda",
     "device_used_bytes",
     "fail",
+    "has_wide_vectors",
     "move",
     "position",
     "ranks",
@@ -175,6 +176,11 @@ def ask(seconds: float) -> dict[int, Position]:
     answers: bytes = _function("tensoropt_ask", ctypes.c_char_p, ctypes.c_double)(seconds)
     lines = (line.split(" ", 2) for line in answers.decode(errors="replace").splitlines())
     return {int(rank): Position(int(moves), what) for rank, moves, what in lines}
+
+
+def has_wide_vectors() -> bool:
+    """Return True if this processor has vectors of 16 floats."""
+    return bool(_function("tensoropt_has_wide_vectors", ctypes.c_int)())
 
 
 def _check(error: bytes | None) -> None:

@@ -4,6 +4,7 @@
 #include "collective_op.hpp"
 #include "convolution_op.hpp"
 #include "elementwise_op.hpp"
+#include "gemm_op.hpp"
 #include "kinds.hpp"
 #include "overlap/overlap_op.hpp"
 
@@ -45,6 +46,7 @@ Ops ops_of_both() {
   ops.others.push_back(elementwise_op());
   for (const bool transposed : {false, true}) ops.others.push_back(convolution_op(transposed));
   ops.others.push_back(weight_gradient_op());
+  ops.others.push_back(gemm_op());
   ops.others.push_back(attention_op());
   ops.others.push_back(attention_gradient_op());
   return ops;

@@ -14,6 +14,7 @@ from tensoropt.runtime.ops import library_path
 from tensoropt.runtime.ops.library import move, settle
 from tensoropt.runtime.session.convolution import use_own_convolutions
 from tensoropt.runtime.session.elementwise import fuse_elementwise
+from tensoropt.runtime.session.gemm import use_own_gemms
 from tensoropt.runtime.session.order import Optimised, is_ordered, optimise_in_order
 from tensoropt.runtime.session.rounding import limit_rounding
 from tensoropt.runtime.session.weight_gradient import use_own_weight_gradients
@@ -442,7 +443,7 @@ def _open_rank(
             made = _optimise(graph, given, options, provider)
             constants.update(made.constants)
             given = made.model
-        given = _use_own_convolutions(given, graph) if own else given
+        given = _use_own_kernels(given, graph) if own else given
         if not isinstance(given, bytes):
             return str(given)
         _look_for_data(options, graph.parent)
@@ -463,13 +464,14 @@ def _changed(graph: Path, change: Change) -> Path | bytes:
     return bytes(model.SerializeToString())
 
 
-def _use_own_convolutions(given: Path | bytes, graph: Path) -> Path | bytes:
-    """Return ``given``, a version of ``graph``, with our convolution kernels where they apply."""
+def _use_own_kernels(given: Path | bytes, graph: Path) -> Path | bytes:
+    """Return ``given``, a version of ``graph``, with our kernels of training where they apply."""
     import onnx
 
     plain = onnx.load(graph, load_external_data=False)
     model = onnx.load_model_from_string(given) if isinstance(given, bytes) else plain
-    if not use_own_convolutions(model, plain):
+    changes = [use_own_convolutions(model, plain), use_own_gemms(model, plain)]
+    if not any(changes):
         return given
     return bytes(model.SerializeToString())
 

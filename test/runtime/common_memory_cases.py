@@ -30,10 +30,11 @@ def sizes(array: np.ndarray) -> tuple[int, int]:
 def main() -> None:
     comm = MPI.COMM_WORLD
     before = host_blocks()
-    with exact_blocks():
-        arrays = {
-            name: np.arange(COUNT, dtype=np.float64) for name in ("same", "own", "later", "untold")
-        }
+    names = ["same", "own", "later", "untold"]
+    with exact_blocks():  # no order of addresses may be needed
+        names_in_order = reversed(names) if comm.rank else names
+        arrays = {name: np.arange(COUNT, dtype=np.float64) for name in names_in_order}
+    arrays["later"][:HALF] -= 1  # blocks with the same beginning are paired by their addresses
     arrays["own"] += comm.rank + 1
     arrays["later"][HALF:] += comm.rank + 1  # what is looked at first is the same
     told = [arrays[name].ctypes.data for name in ("same", "own", "later")]

@@ -42,7 +42,7 @@ def test_others_are_left_alone(found: list[dict[str, Any]]) -> None:
 
 def test_values_stay_and_what_is_written_is_ones_own(found: list[dict[str, Any]]) -> None:
     for number, rank in enumerate(found):
-        own, later = (number + 1) * COUNT, (number + 1) * HALF
+        own, later = (number + 1) * COUNT, number * HALF
         assert rank["sums"] == {"same": SUM, "own": SUM + own, "later": SUM + later, "untold": SUM}
         assert rank["again"] == 0.0
     assert [rank["at"] for rank in found] == [HALF, -1.0]

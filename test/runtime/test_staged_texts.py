@@ -69,7 +69,8 @@ def test_tokens_are_those_of_one_device(model: Path, ranks: int, stages: int) ->
     plan = plan_of(model, ranks, stages=stages)
     assert validate(plan) == []
     pieces = {cache.layout.pieces(1) for cache in Plan.load(plan).inputs if "past" in cache.name}
-    assert pieces == {ranks // stages}
+    # A stage that does not set the peak may keep its caches whole.
+    assert max(pieces) == ranks // stages
     with TextSession(plan, threads=1) as session:
         (found,) = session.generate(PROMPTS[0], max_tokens=12)
         assert list(found.tokens) == greedy(model, PROMPTS[0], 12)

@@ -2,43 +2,13 @@
 
 #include <algorithm>
 
-#include "cpu/vectors.hpp"
+#include "cpu/sum_block.hpp"
 
 namespace tensoropt {
 namespace {
 
 constexpr std::size_t kMaxVectors = 3;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-enum class Start { Zero, Sum, Decayed };
-
-// One block of sums, in registers.
-template <class Unit, std::size_t Count, bool Transposed, Start From>
-TENSOROPT_INLINE void sum_block(const Product& product, const float* a, const float* b, float* c,
-                                const float* factors) {
-  using V = typename Unit::V;
-  constexpr std::size_t kRows = Unit::kRows, kLanes = Unit::kLanes;
-  typename V::Floats sums[kRows][Count];
-  for (std::size_t r = 0; r < kRows; ++r)
-    for (std::size_t v = 0; v < Count; ++v) {
-      sums[r][v] = typename V::Floats{};
-      if constexpr (From != Start::Zero) sums[r][v] = V::load(c + r * product.c_pitch + v * kLanes);
-      if constexpr (From == Start::Decayed) sums[r][v] *= V::load(factors + v * kLanes);
-    }
-  TENSOROPT_UNROLLED
-  for (std::size_t i = 0; i < product.depth; ++i) {
-    typename V::Floats terms[Count];
-    for (std::size_t v = 0; v < Count; ++v) terms[v] = V::load(b + v * kLanes);
-    for (std::size_t r = 0; r < kRows; ++r)
-      for (std::size_t v = 0; v < Count; ++v)
-        sums[r][v] += a[Transposed ? r : r * product.a_pitch] * terms[v];
-    a += Transposed ? product.a_pitch : 1;
-    b += product.b_pitch;
-  }
-  for (std::size_t r = 0; r < kRows; ++r)
-    for (std::size_t v = 0; v < Count; ++v)
-      V::store(c + r * product.c_pitch + v * kLanes, sums[r][v]);
-}
 
 // All rows of `Count` vectors, from lane `at` on.
 template <class Unit, std::size_t Count, bool Transposed, Start From>

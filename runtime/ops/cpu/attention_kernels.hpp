@@ -5,6 +5,8 @@
 
 #include <cstddef>
 
+#include "cpu/sum_block.hpp"
+
 namespace tensoropt {
 
 // Numbers of lanes are multiples of kLaneUnit; numbers of rows of products of kRowUnit.
@@ -15,18 +17,6 @@ inline constexpr float kLog2E = 1.44269504088896341f, kLn2 = 0.69314718055994530
 constexpr std::size_t rounded_up(std::size_t count, std::size_t unit) {
   return (count + unit - 1) / unit * unit;
 }
-
-// The operands of c[r][x] = sum over i of a(r, i) * b[i][x], with r below `rows`, i below `depth`
-// and x below `lanes`.
-struct Product {
-  const float* a;
-  std::size_t a_pitch;
-  const float* b;
-  std::size_t b_pitch;
-  float* c;
-  std::size_t c_pitch;
-  std::size_t rows, depth, lanes;
-};
 
 // a(r, i) is a[r][i].
 void multiply(const Product& product);

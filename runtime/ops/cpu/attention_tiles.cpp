@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
-#include <tuple>
-#include <utility>
 
 #include "cpu/clones.hpp"
 #include "half.hpp"
@@ -28,52 +25,6 @@ void load(const Rows& rows, std::size_t at, float* to, std::size_t count) {
   else widen(static_cast<const BFloat16*>(rows.data) + at, to, count);
 }
 
-constexpr std::align_val_t kAlignment{64};
-constexpr std::size_t kMostKept = std::size_t{1} << 20;  // floats of all arrays of a thread
-
-// Memory that a thread has used before. Arrays of up to twice the size are reused.
-class KeptMemory {
- public:
-  KeptMemory() = default;
-  KeptMemory(const KeptMemory&) = delete;
-  ~KeptMemory() { shrink(0); }
-
-  // An array of at least `count` floats, and its number of floats.
-  std::pair<float*, std::size_t> take(std::size_t count) {
-    const auto fit = std::find_if(arrays_.begin(), arrays_.end(), [count](const auto& array) {
-      return array.second >= count && array.second / 2 <= count;
-    });
-    if (fit == arrays_.end())
-      return {static_cast<float*>(operator new[](count * sizeof(float), kAlignment)), count};
-    const auto array = *fit;
-    arrays_.erase(fit);
-    size_ -= array.second;
-    return array;
-  }
-
-  void keep(float* data, std::size_t count) {
-    arrays_.emplace_back(data, count);
-    size_ += count;
-    shrink(kMostKept);
-  }
-
- private:
-  // Frees the oldest arrays until no more than `size` floats are left.
-  void shrink(std::size_t size) {
-    std::size_t freed = 0;
-    for (; size_ > size; ++freed) {
-      operator delete[](arrays_[freed].first, kAlignment);
-      size_ -= arrays_[freed].second;
-    }
-    arrays_.erase(arrays_.begin(), arrays_.begin() + std::ptrdiff_t(freed));
-  }
-
-  std::vector<std::pair<float*, std::size_t>> arrays_;
-  std::size_t size_ = 0;  // floats
-};
-
-thread_local KeptMemory kept_memory;
-
 // The number of a key relative to that of another, limited to exact floats.
 float relative(std::int64_t key, std::size_t first) {
   constexpr std::int64_t kMost = 1 << 24;
@@ -81,10 +32,6 @@ float relative(std::int64_t key, std::size_t first) {
 }
 
 }  // namespace
-
-FloatArray::FloatArray(std::size_t count) { std::tie(data_, count_) = kept_memory.take(count); }
-
-FloatArray::~FloatArray() { kept_memory.keep(data_, count_); }
 
 Rows Rows::from(std::size_t row) const {
   const auto bytes = row * width * element_info(int(type)).bytes;

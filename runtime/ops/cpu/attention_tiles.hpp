@@ -7,26 +7,12 @@
 
 #include "cpu/attention.hpp"
 #include "cpu/attention_kernels.hpp"
+#include "cpu/float_array.hpp"
 
 namespace tensoropt {
 
 // Queries that are computed together: three of the widest vectors.
 inline constexpr std::size_t kStrip = 48;
-
-// Floats aligned to cache lines, not initialised. A thread keeps some memory for its next arrays:
-// mapping the pages of new memory would take a good part of the time of a short part.
-class FloatArray {
- public:
-  explicit FloatArray(std::size_t count);
-  ~FloatArray();
-  FloatArray(const FloatArray&) = delete;
-
-  float* data() const { return data_; }
-
- private:
-  float* data_ = nullptr;
-  std::size_t count_ = 0;
-};
 
 // A row-major matrix of one of the types that attention takes.
 struct Rows {

@@ -5,7 +5,6 @@
 namespace tensoropt {
 namespace {
 
-constexpr int kRequired = 0;  // OrtCustomOpInputOutputCharacteristic
 constexpr int kMaxVersion = 0x7fffffff;
 
 int one(const CustomOp*) { return 1; }

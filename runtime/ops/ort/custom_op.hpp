@@ -11,6 +11,9 @@ extern const OrtApi* registered_api;
 // The interface of version kStatsApiVersion, null if ONNX Runtime is older.
 extern const OrtApi* newer_api;
 
+// OrtCustomOpInputOutputCharacteristic
+inline constexpr int kRequired = 0, kOptional = 1, kVariadic = 2;
+
 // OrtMemType
 inline constexpr int kDefaultMemory = 0, kHostMemory = -2;
 

@@ -1,0 +1,86 @@
+"""Our own kernel for products of matrices that all change between runs.
+
+ONNX Runtime packs weights for its products when a session is created. In training weights are
+inputs, so every product packs both operands, and a transposed left one, as in the gradient of a
+weight, slowly.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from tensoropt.runtime.ops.library import has_wide_vectors
+from tensoropt.runtime.session.types import FLOAT32, Type, tensor_types
+from tensoropt.runtime.support.collectives import DOMAIN, import_domain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import onnx
+
+__all__ = ["use_own_gemms"]
+
+_LEAST = {False: 1 << 28, True: 1 << 27}
+"""Multiplications from which our kernel is faster, by whether the left operand is transposed
+(``python bench/kernels/gemm.py``)."""
+
+
+def use_own_gemms(model: onnx.ModelProto, given: onnx.ModelProto) -> bool:
+    """Replace large products by our kernel; return True if any is replaced.
+
+    Applies to Gemm nodes of float32 without factors, on processors with vectors of 16 floats.
+    Changes ``model`` in place; ``given`` has the types of tensors.
+    """
+    if not has_wide_vectors():
+        return False
+    types = _with_reshaped(tensor_types(given.graph), model.graph.node)
+    nodes = [node for node in model.graph.node if _fits(node, types)]
+    for node in nodes:
+        node.domain = DOMAIN
+        transposes = [one for one in node.attribute if one.name in ("transA", "transB")]
+        del node.attribute[:]
+        node.attribute.extend(transposes)
+    if nodes:
+        import_domain(model)
+    return bool(nodes)
+
+
+def _with_reshaped(types: Mapping[str, Type], nodes: Iterable[onnx.NodeProto]) -> dict[str, Type]:
+    """Return ``types`` with those of tensors that ONNX Runtime has put before or after a Reshape.
+
+    Only their number of elements is known: they have one dimension.
+    """
+    every = dict(types)
+    for node in nodes:
+        if node.op_type == "Reshape" and not node.domain:
+            for name, other in ((node.input[0], node.output[0]), (node.output[0], node.input[0])):
+                if name not in every and other in every:
+                    kind, shape = every[other]
+                    every[name] = kind, (math.prod(shape),)
+    return every
+
+
+def _fits(node: onnx.NodeProto, types: Mapping[str, Type]) -> bool:
+    if node.op_type != "Gemm" or node.domain:
+        return False
+    operands = [*node.input[:2], node.output[0]]
+    if any(types.get(name, (0, ()))[0] != FLOAT32 for name in operands):
+        return False
+    settings = _attributes(node)
+    if settings.get("alpha", 1.0) != 1.0 or settings.get("beta", 1.0) != 1.0:
+        return False
+    sizes = [math.prod(types[name][1]) for name in operands]
+    # Each of the three dimensions is in two of the matrices.
+    multiplications = math.isqrt(math.prod(sizes))
+    if multiplications < _LEAST[bool(settings.get("transA", 0))]:
+        return False
+    bias = node.input[2] if len(node.input) > 2 else ""
+    columns = multiplications // sizes[0]
+    return not bias or types.get(bias) == (FLOAT32, (columns,))
+
+
+def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
+    from onnx import helper
+
+    return {one.name: helper.get_attribute_value(one) for one in node.attribute}
