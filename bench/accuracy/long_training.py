@@ -55,7 +55,8 @@ products, as ONNX Runtime runs them; tensor parallelism and pipelines by the mod
 [torchtitan's steps](#steps-of-torchtitan-and-alpa-with-pipelines), with fused operators and hidden
 collectives. "Ours" is the fastest plan that fits, by a search with default flags. Steps in fp8 are
 predicted in bfloat16, as tensoropt does not train in fp8. Of selective recomputation, torchtitan
-saves attention and every second product; ours (`light`) saves all products.
+saves attention and every second product; ours (`light`) saves all products. A search ends after
+seconds, so a slow machine finds less; this one had two cores, shared with other work.
 """
 
 
