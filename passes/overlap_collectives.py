@@ -6,17 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from tensoropt.compiler.cost.overlap import shown_share
 from tensoropt.compiler.program._walk import overlap
 from tensoropt.dialects import onnx
-from tensoropt.dialects.collectives import STARTED
+from tensoropt.dialects.collectives import STARTED, axes_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt import WaitOp
-from tensoropt.dialects.topt.keys import PHASE, START, TOGETHER
+from tensoropt.dialects.topt.keys import PHASE, START, TAKES, TOGETHER
 from tensoropt.passes.base import Pass
 from tensoropt.passes.timed_tasks import TimedTasks
 from tensoropt.runtime.support.collectives import BY_IR_NAME
 
 __all__ = ["OverlapCollectivesPass"]
+
+_TURNS = frozenset(f"onnx.{name}" for name in onnx.ATTENTIONS)
+"""Operations of a turn of a ring."""
 
 _WAITS, _STARTS = 2, 1
 """``Overlapped::What`` of the engine."""
@@ -30,11 +34,12 @@ class OverlapCollectivesPass(Pass):
     soon as its operands are computed. `topt.wait` comes before the first reader, or for a gradient
     as late as the update. So all-gathers of split parameters start a layer ahead, and reductions of
     gradients overlap the backward pass; they start after small collectives that they would delay.
-    Fused collectives start together. All collectives run in one order, the order of their starts.
-    Peak memory does not rise: collectives in flight count, with the operands that they read until
-    they end, and results that are written over old state are computed elsewhere first. Does nothing
-    with `--overlap off`, or if the device description predicts no gain. Refuses a program without a
-    mesh or a device. Linear in the operations.
+    Fused collectives start together. Messages of a ring of attention travel during its turns. All
+    collectives run in one order, the order of their starts. Peak memory does not rise: collectives
+    in flight count, with the operands that they read until they end, and results that are written
+    over old state are computed elsewhere first. Does nothing with `--overlap off`, or if the device
+    description predicts no gain. Refuses a program without a mesh or a device. Linear in the
+    operations.
     """
 
     name: ClassVar[str] = "overlap-collectives"
@@ -48,6 +53,8 @@ class OverlapCollectivesPass(Pass):
             program = TimedTasks(module, function)
             if program.device.overlaps:
                 _overlap(program)
+                for parts in program.parts():
+                    _overlap_ring(program, parts)
 
 
 def _overlap(program: TimedTasks) -> None:
@@ -67,6 +74,33 @@ def _overlap(program: TimedTasks) -> None:
         waits = []
         if what == _STARTS:
             START.set(operations[first].attributes, True)
+
+
+def _overlap_ring(program: TimedTasks, parts: Sequence[ir.Operation]) -> None:
+    """Start the messages of a ring that travel during its turns, if that saves time.
+
+    Each is followed by the attention of a turn, and read in the next turn.
+    """
+    sent = [(op, reader) for op in parts if (reader := _next_turn(op, parts)) is not None]
+    cost, takes = program.device.overlap, TAKES.get(parts[0].attributes)
+    if not sent or takes is None or cost is None:
+        return
+    sent_s = sum(program.collective_s(op) for op, _ in sent)
+    ranks = program.mesh.extent(axes_of(sent[0][0]))
+    if shown_share(sent_s, len(sent), float(takes["compute_s"]), ranks, cost) < 1:
+        for op, reader in sent:
+            _wait(op, reader)
+            START.set(op.attributes, True)
+
+
+def _next_turn(op: ir.Operation, parts: Sequence[ir.Operation]) -> ir.Operation | None:
+    """Return the first reader of a message if attention comes before it, else ``None``."""
+    if op.name not in STARTED:
+        return None
+    readers = [use.owner.operation for use in op.results[0].uses]
+    first = next((n for n, part in enumerate(parts) if part in readers), 0)
+    between = parts[parts.index(op) : first]
+    return parts[first] if any(part.name in _TURNS for part in between) else None
 
 
 def _wait(op: ir.Operation, before: ir.Operation) -> None:

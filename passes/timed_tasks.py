@@ -61,6 +61,12 @@ class TimedTasks:
         self._known: dict[OpInfo, float] = {}
         self._in_place = in_place(self.function)
 
+    def parts(self) -> Iterator[list[ir.Operation]]:
+        """Yield the operations of each task that has several, in order."""
+        for unit in self._units:
+            if len(unit) > 1:
+                yield [self._operations[number] for number in unit]
+
     def put_in_order(self, order: Sequence[int]) -> None:
         """Move the operations into the ``order`` of their tasks."""
         put_in_order(self._operations, [own for task in order for own in self._units[task]])
@@ -116,8 +122,10 @@ class TimedTasks:
     def _sent_s(self, op: ir.Operation) -> float:
         if TAKES.on(op.attributes):
             return float(TAKES.of(op.attributes)["sent_s"])
-        if op.name not in BY_IR_NAME:
-            return 0.0
+        return self.collective_s(op) if op.name in BY_IR_NAME else 0.0
+
+    def collective_s(self, op: ir.Operation) -> float:
+        """Return the time of a collective."""
         kind = BY_IR_NAME[op.name].name
         return collective_time_s(kind, _bytes(op), *self._ranks(axes_of(op)))
 

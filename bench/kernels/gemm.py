@@ -3,9 +3,9 @@
     python bench/kernels/gemm.py                 one thread
     python bench/kernels/gemm.py --threads 2
 
-All three take turns. Printed are the times of the fastest quarter of the turns, and those of the
-others over ours: above 1 we are faster. The last row has the sums. `taken` says whether training
-sessions take our kernel for the product.
+All three take turns. A time is the mean of the fastest quarter of the turns; the others' times are
+divided by ours: above 1 we are faster. The last row has the sums. `taken` marks products for which
+training sessions take our kernel.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ COLLECTIVES: dict[str, tuple[str, dict[str, Any]]] = {
         {name: "sum" if name == "reduction" else 0 for name in traits.attributes},
     )
     for kind, traits in collectives.COLLECTIVES.items()
-    if traits.can_overlap
+    if traits.reshards
 }
 """The runtime's operator and its attributes, by kind; tensors are split along dimension 0."""
 

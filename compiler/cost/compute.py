@@ -10,11 +10,10 @@ from functools import lru_cache
 from tensoropt.compiler.cost.attention import seen_share
 from tensoropt.compiler.cost.device import LEAST_LAUNCH_S, Device
 from tensoropt.compiler.cost.experts import reached_share, separate_products
-from tensoropt.compiler.cost.fused_attention import last_rows_share
 from tensoropt.compiler.cost.kernel import PARTS, Kernel
 from tensoropt.compiler.cost.kernels import kernel_of
 from tensoropt.compiler.cost.measurements import Operator
-from tensoropt.compiler.layout.rule import Joint, Rule, Strategy
+from tensoropt.compiler.layout.rule import Joint, Rule, Strategy, split_by
 from tensoropt.compiler.layout.sizes import Sizes, end_of, mean_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
 from tensoropt.runtime.layout.layout import Layout
@@ -82,11 +81,9 @@ class Work:
 def work_of(info: OpInfo, rule: Rule, strategy: Strategy, mesh: Mesh) -> Work:
     """Return the work of one rank of the op under ``strategy``.
 
-    An open dimension counts as the mean of its range, or as 1 without a range. If ranks have
-    unequal work, it is that of the rank with the most.
+    An open dimension counts as the mean of its range, or as 1 without a range.
     """
-    flops = _flops(rule, strategy, mesh) * last_rows_share(info, strategy, mesh)
-    moved = float(_bytes(info, strategy, mesh))
+    flops, moved = _flops(rule, strategy, mesh), float(_bytes(info, strategy, mesh))
     in_pass = _pass_bytes(info, strategy, mesh)
     return Work(_measured_as(info), _computed_in(info), flops, moved, in_pass)
 
@@ -169,7 +166,7 @@ def _measured_as(info: OpInfo) -> str:
 
 
 def _flops(rule: Rule, strategy: Strategy, mesh: Mesh) -> float:
-    """Return the floating-point operations of one rank, with those on padding."""
+    """Return the floating-point operations of the busiest rank, with those on padding."""
     axes = zip(mesh.shape, strategy.roles, strict=True)
     split: dict[int, tuple[int, ...]] = {}
     together = 1
@@ -184,7 +181,16 @@ def _flops(rule: Rule, strategy: Strategy, mesh: Mesh) -> float:
         factor = rule.factors[number]
         if factor.has_padding(extents):
             flops *= factor.part(extents) * pieces[number] / mean_of([factor.size])
-    return flops
+    return flops * _busiest(rule, strategy, mesh)
+
+
+def _busiest(rule: Rule, strategy: Strategy, mesh: Mesh) -> float:
+    """Return the work of the busiest rank over the mean of all ranks."""
+    share = 1.0
+    for group in rule.growing:
+        axes = (axis for axis, role in enumerate(strategy.roles) if split_by(role) == group)
+        share *= 2.0 - 1.0 / mesh.extent(tuple(axes))
+    return min(share, 2.0)
 
 
 def _bytes(info: OpInfo, strategy: Strategy, mesh: Mesh) -> float:

@@ -1,4 +1,4 @@
-"""`tensoropt.Attention` and its gradient on one rank: their kernel, its workspace, uneven work."""
+"""`tensoropt.Attention` and its gradient on one rank: their kernel, and its workspace."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tensoropt.dialects.build import element_type, sizes_of
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.runtime.layout.mesh import Mesh
-from tensoropt.runtime.support.cudnn_attention import AttentionForm, workspace_bytes
+from tensoropt.runtime.support.cudnn_attention import AttentionForm, refusal, workspace_bytes
 
-__all__ = ["attention_workspace_bytes", "fused_attention_of", "kernel_bytes", "last_rows_share"]
+__all__ = ["attention_workspace_bytes", "fused_attention_of", "has_kernel", "kernel_bytes"]
 
 _QUERY = {onnx.ATTENTION: 0, onnx.ATTENTION_GRADIENT: 1}
 """Places of the query among the operands; key, value and an optional bias are after it."""
@@ -40,16 +40,10 @@ def fused_attention_of(info: OpInfo) -> Kernel | None:
     return Kernel("attention_gradient" if form.gradient else "attention", sizes)
 
 
-def last_rows_share(info: OpInfo, strategy: Strategy, mesh: Mesh) -> float:
-    """Return the work of the rank with the most, over the mean of all ranks.
-
-    In a causal attention with split rows, the last rank has the rows that see the most keys.
-    """
-    form, local = _form(info, None, None), _form(info, strategy, mesh)
-    if form is None or local is None or not form.causal or form.queries == local.queries:
-        return 1.0
-    last = mean_seen(form.queries - local.queries, form.queries, form.window)
-    return last / mean_seen(0, form.queries, form.window)
+def has_kernel(info: OpInfo, strategy: Strategy, mesh: Mesh, architectures: Sequence[int]) -> bool:
+    """Return whether GPUs have the kernel for the part of one rank; true for other operators."""
+    form = _form(info, strategy, mesh) if architectures else None
+    return form is None or not any(refusal(form, number) for number in architectures)
 
 
 def attention_workspace_bytes(
@@ -100,8 +94,9 @@ def _form(info: OpInfo, strategy: Strategy | None, mesh: Mesh | None) -> Attenti
     assert query is not None
     attributes = {name: int(info.attribute(name, 0)) for name in ("causal", "window")}
     form = _form_of(info.name, shapes, query.dtype, attributes, len(info.results))
-    # With split rows, the node of a rank is told the place of its first row.
-    return replace(form, offset=form.queries != info.shape(first)[2])
+    # With split rows or keys, the node of a rank is told the place of its first row.
+    whole = info.shape(first)[2], info.shape(first + 1)[2]
+    return replace(form, offset=(form.queries, form.keys) != whole)
 
 
 def _form_of(

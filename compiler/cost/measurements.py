@@ -45,7 +45,7 @@ def context_of(name: str, makers: Iterable[str]) -> Context:
     return tuple(names)
 
 
-KINDS = tuple(kind for kind, own in COLLECTIVES.items() if own.can_overlap)
+KINDS = tuple(kind for kind, own in COLLECTIVES.items() if own.reshards)
 """The collectives that are measured."""
 
 

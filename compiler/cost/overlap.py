@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from tensoropt.compiler.cost.fields import Table
 from tensoropt.runtime.support.collectives import COLLECTIVES
 
-__all__ = ["BLOCKS", "FREES", "HOLDS", "NEVER", "Overlap", "overlap_effect", "read_overlap"]
+__all__ = [
+    "BLOCKS",
+    "FREES",
+    "HOLDS",
+    "NEVER",
+    "Overlap",
+    "overlap_effect",
+    "read_overlap",
+    "shown_share",
+]
 
 NEVER, FREES, HOLDS, BLOCKS = range(4)
 """Effect of an operation on its operands if operators overlap it (``Beside`` of the engine).
@@ -30,6 +39,19 @@ class Overlap:
     start_s: float = 0.0
     share: float = 1.0
     keeps_peak: bool = True
+
+
+def shown_share(
+    sent_s: float, messages: int, compute_s: float, ranks: int, overlap: Overlap
+) -> float:
+    """Return the share of the time of a ring's messages that its turns do not hide.
+
+    ``sent_s`` is the time of all ``messages``, ``compute_s`` that of the turns, one for each of the
+    ranks. Messages travel during all turns but one. The share is 1 if overlap gains nothing.
+    """
+    hidden_s = min(sent_s, compute_s * (ranks - 1) / ranks)
+    saved_s = hidden_s * (1.0 - overlap.share) - messages * overlap.start_s
+    return 1.0 - max(saved_s, 0.0) / sent_s if sent_s else 1.0
 
 
 def overlap_effect(kind: str) -> int:

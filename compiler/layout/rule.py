@@ -137,7 +137,8 @@ class InnerStep:
     and has ``item_bytes`` bytes per point, with at most ``most`` points of the last factor, if that
     is not 0. A ``padded`` step only runs if a factor has padding, and an ``unsplit`` step if no
     axis splits ``factors``. A ``joint`` step runs over the axes that split all ``factors``
-    together. A local step over no factors runs in all strategies. The step runs several ``times``.
+    together, a ``lone`` step over those that split them together with no other factor. A local step
+    over no factors runs in all strategies. The step runs several ``times``.
 
     With ``choices``, each point of ``dims`` goes to the ranks of that many points of the last
     factor, chosen at random, and once to each rank along the joint axes.
@@ -150,6 +151,7 @@ class InnerStep:
     padded: bool = False
     unsplit: bool = False
     joint: bool = False
+    lone: bool = False
     choices: int = 0
     most: int = 0
     times: int = 1
@@ -186,7 +188,11 @@ class Rule:
     ``additive`` lists the operands that are added to the reduced result (a bias): when a reduction
     factor is split, they are partial sums too. ``linear`` lists the groups of operands through
     which partial sums pass to every result. ``joint`` lists the groups of factors that an axis can
-    split together. ``localize`` builds the op of one rank from a
+    split together; if their parts travel in a ring, no other axis splits one of them alone.
+    ``reduced`` lists the results that the op of one rank reduces itself: they are never partial.
+    ``growing`` lists the groups of factors along which the work grows from nothing to twice the
+    mean: if axes split such a group, the busiest of ``n`` parts has ``2 - 1 / n`` times the mean.
+    ``localize`` builds the op of one rank from a
     ``LocalOp`` when a copy with local shapes is not enough (see :class:`Filled`). ``inner`` lists
     the collectives that it builds, so that the cost model sees them. ``sections`` has (tensor,
     dimension, blocks) of each dimension with blocks where its factor has others: such a dimension
@@ -207,12 +213,20 @@ class Rule:
     additive: frozenset[int] = frozenset()
     linear: tuple[Linear, ...] = ()
     joint: tuple[Joint, ...] = ()
+    reduced: frozenset[int] = frozenset()
+    growing: tuple[tuple[int, ...], ...] = ()
     localize: Callable[[Any], list[Any]] | None = None
     flops_per_point: float = 1.0
     inner: tuple[InnerStep, ...] = ()
     sections: Sections = ()
     minors: tuple[Minor, ...] = ()
     counted: UnitsOfDims = ()
+
+    @cached_property
+    def rings(self) -> frozenset[Joint]:
+        """The groups of factors with parts that travel in a ring."""
+        rings = (step.factors for step in self.inner if step.joint and step.kind == "ring")
+        return frozenset(map(Joint, rings))
 
     def dim_of(self, tensor: int, factor: int) -> int | None:
         """Return the dimension of a tensor, operands first, that a factor splits, if any."""
@@ -344,6 +358,14 @@ class Rule:
                 found += [(kind, axes, size) for kind in _messages(inner, mesh.extent(axes))]
         return found
 
+    def ring_messages(self, strategy: Strategy, mesh: Mesh) -> list[tuple[tuple[int, ...], int]]:
+        """Return (mesh axes, bytes per rank) of each message of parts that travel in a ring."""
+        found = list[tuple[tuple[int, ...], int]]()
+        for inner, axes, size in self._running(strategy, mesh) if self.rings else ():
+            if inner.joint and inner.kind == "ring":
+                found += [(axes, size)] * len(_messages(inner, mesh.extent(axes)))
+        return found
+
     def inner_bytes(self, strategy: Strategy, mesh: Mesh) -> int:
         """Return the bytes that the op of one rank takes besides its operands and results."""
         steps = self._running(strategy, mesh)
@@ -356,6 +378,7 @@ class Rule:
         for inner in self.inner:
             split = [set(strategy.axes_of(factor)) for factor in inner.factors]
             own = set.intersection(*split) if inner.joint else set[int]().union(*split)
+            own -= {*strategy.joint_axes} if inner.lone else set()
             axes = tuple(sorted(own))
             if inner.factors and bool(axes) == inner.unsplit:
                 continue

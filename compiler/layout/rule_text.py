@@ -14,7 +14,8 @@ An inner step is written ``all_reduce over k of (i, j), 4 bytes``, followed by `
 it has at most 8 points of the last factor, by ``3 times`` if it runs several times, and by ``if
 padded`` or ``if unsplit`` if it only runs for parts with padding or if nothing splits the factors.
 ``all_to_all_rows over joint i, j of (i), 4 bytes per 2 choices`` runs over axes that split both
-factors, and sends a point to the ranks of two points of ``j``. A local step that runs in all
+factors, and sends a point to the ranks of two points of ``j``; ``over lone i`` are the axes that
+split only ``i``. A local step that runs in all
 strategies is written ``copy of (i, j), 4 bytes``.
 """
 
@@ -68,7 +69,7 @@ _FACTOR = re.compile(
     r"(?: (padded))?(?: (crossing))?"
 )
 _INNER = re.compile(
-    r"(\w+)(?: over (joint )?([\w, ]+))? of \(([\w, ]*)\), (\d{1,18}) bytes"
+    r"(\w+)(?: over (joint |lone )?([\w, ]+))? of \(([\w, ]*)\), (\d{1,18}) bytes"
     r"(?: per (\d{1,9}) choices)?(?: of (\d{1,18}) at most)?(?: (\d{1,9}) times)?"
     r"( if padded| if unsplit)?"
 )
@@ -88,6 +89,8 @@ class RuleText:
     inner: tuple[str, ...] = ()
     flops: float = 1.0
     joint: tuple[tuple[int, ...], ...] = ()
+    reduced: tuple[int, ...] = ()
+    growing: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,8 @@ class NamedRule:
             tuple(map(self._inner_text, rule.inner)),
             rule.flops_per_point,
             tuple(group.factors for group in rule.joint),
+            tuple(sorted(rule.reduced)),
+            rule.growing,
         )
 
     def _side(self, tensors: Sequence[Dims], first: int) -> str:
@@ -145,7 +150,8 @@ class NamedRule:
 
     def _inner_text(self, step: InnerStep) -> str:
         over, dims = (", ".join(self.names[f] for f in own) for own in (step.factors, step.dims))
-        where = f" over {'joint ' if step.joint else ''}{over}" if over else ""
+        which = "joint " if step.joint else "lone " if step.lone else ""
+        where = f" over {which}{over}" if over else ""
         condition = f" per {step.choices} choices" if step.choices else ""
         condition += f" of {step.most} at most" if step.most else ""
         condition += f" {step.times} times" if step.times != 1 else ""
@@ -190,10 +196,15 @@ def read_rule(text: RuleText) -> NamedRule:
             raise UserError(
                 f"names an unknown operand, expected below {len(operands)}, got: {number}"
             )
-    for number in itertools.chain(*text.joint):
+    for number in itertools.chain(*text.joint, *text.growing):
         if not 0 <= number < len(factors):
             raise UserError(
-                f"joins an unknown factor, expected below {len(factors)}, got: {number}"
+                f"names an unknown factor, expected below {len(factors)}, got: {number}"
+            )
+    for number in text.reduced:
+        if not 0 <= number < len(results):
+            raise UserError(
+                f"reduces an unknown result, expected below {len(results)}, got: {number}"
             )
     rule = Rule(
         factors=tuple(factors.values()),
@@ -202,6 +213,8 @@ def read_rule(text: RuleText) -> NamedRule:
         additive=frozenset(text.additive),
         linear=tuple(Linear(group) for group in text.linear),
         joint=tuple(Joint(group) for group in text.joint),
+        reduced=frozenset(text.reduced),
+        growing=text.growing,
         flops_per_point=text.flops,
         inner=tuple(_inner(step, names) for step in text.inner),
         sections=sections,
@@ -302,9 +315,9 @@ def _inner(text: str, names: Mapping[str, int]) -> InnerStep:
     match = _INNER.fullmatch(text)
     if match is None or match[1] not in _KINDS or not (match[3] or match[1] in LOCAL_KINDS):
         raise UserError(
-            "has a wrong step inside, expected <collective> over [joint] <factors> of (<factors>), "
-            "<n> bytes [per <n> choices] [of <n> at most] [<n> times] [if padded] [if unsplit], "
-            f"with one of {', '.join(_KINDS)}, got: '{text}'"
+            "has a wrong step inside, expected <collective> over [joint|lone] <factors> of "
+            "(<factors>), <n> bytes [per <n> choices] [of <n> at most] [<n> times] [if padded] "
+            f"[if unsplit], with one of {', '.join(_KINDS)}, got: '{text}'"
         )
     over, dims = (tuple(_number(name, names) for name in _words(match[n] or "")) for n in (3, 4))
     choices, most, times = (int(match[n] or default) for n, default in ((6, 0), (7, 0), (8, 1)))
@@ -316,7 +329,8 @@ def _inner(text: str, names: Mapping[str, int]) -> InnerStep:
         match[1],
         padded="padded" in when,
         unsplit="unsplit" in when,
-        joint=bool(match[2]),
+        joint=match[2] == "joint ",
+        lone=match[2] == "lone ",
         choices=choices,
         most=most,
         times=times,

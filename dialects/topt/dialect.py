@@ -45,7 +45,7 @@ class RuleAttr(Topt.Attribute, name="rule"):
     """`#topt.rule<"(i, k), (k, j) -> (i, j)", ["i=4", "j=8", "k=6 sum"], {flops = 2.0 : f64}>`.
 
     The factor of each dimension of operands and results, the factors, and the other fields of a
-    rule: `linear`, `joint`, `additive`, `inner`, `flops`.
+    rule: `linear`, `joint`, `reduced`, `growing`, `additive`, `inner`, `flops`.
     """
 
     map: ir.StringAttr

@@ -17,9 +17,13 @@ def rule_attr(rule: NamedRule) -> RuleAttr:
     """Return the attribute of ``rule``, which has all its fields except ``localize``."""
     text, extras = rule.text, dict[str, ir.Attribute]()
     if text.linear:
-        extras["linear"] = ir.ArrayAttr.get([_ints_attr(group) for group in text.linear])
+        extras["linear"] = _groups_attr(text.linear)
     if text.joint:
-        extras["joint"] = ir.ArrayAttr.get([_ints_attr(group) for group in text.joint])
+        extras["joint"] = _groups_attr(text.joint)
+    if text.reduced:
+        extras["reduced"] = _ints_attr(text.reduced)
+    if text.growing:
+        extras["growing"] = _groups_attr(text.growing)
     if text.additive:
         extras["additive"] = _ints_attr(text.additive)
     if text.inner:
@@ -48,6 +52,10 @@ def rule_of_attr(attribute: RuleAttr) -> NamedRule:
 
 def _ints_attr(values: Sequence[int]) -> ir.Attribute:
     return ir.DenseI64ArrayAttr.get(list(values))
+
+
+def _groups_attr(groups: Sequence[Sequence[int]]) -> ir.Attribute:
+    return ir.ArrayAttr.get([_ints_attr(group) for group in groups])
 
 
 def _texts_attr(texts: Sequence[str]) -> ir.Attribute:
@@ -83,6 +91,8 @@ def _float(name: str, attribute: ir.Attribute) -> float:
 _EXTRAS: dict[str, Callable[[str, ir.Attribute], Any]] = {
     "linear": _groups,
     "joint": _groups,
+    "reduced": _ints,
+    "growing": _groups,
     "additive": _ints,
     "inner": _texts,
     "flops": _float,

@@ -1,9 +1,9 @@
 """Fusion of element-wise arithmetic into few nodes of our own library.
 
-ONNX Runtime passes over all elements once per node and allocates each result. Here all operators on
-the same arrays become one program (`tensoropt.Elementwise`), which passes over them once without
-intermediate tensors. Arrays of different sizes with equal programs share a node, unless a
-collective starts or ends between them: operators that overlap with it must stay there.
+ONNX Runtime passes over all elements once per node and allocates each result. Here operators that
+read each other's results become one program (`tensoropt.Elementwise`), which passes over them once
+without intermediate tensors. In an update, arrays of different sizes with equal programs share a
+node, unless a collective starts or ends between them: operators that overlap with it stay there.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from tensoropt.runtime.support.collectives import DOMAIN, STARTS, WAITS, import_
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["fuse_elementwise"]
+__all__ = ["fuse_chains", "fuse_elementwise"]
 
+_LEAST = 3
+"""Fewest nodes of a chain: with two, the time of a node of ours is as long as that of a pass."""
 _ARRAYS = (FLOAT32, 10, 16)  # float16 and bfloat16 too: the arithmetic is in float32
 
 _Value = tuple[str, str | int]
@@ -46,12 +48,33 @@ def fuse_elementwise(model: onnx.ModelProto) -> None:
     Nodes with tensors of unknown type or size are unchanged. Linear, except for sorting.
     """
     graph = _Graph(model)
-    made = [_Made(p, node) for p, node in enumerate(graph.nodes) if p not in graph.fused]
     together: dict[tuple[int, int], list[list[int]]] = defaultdict(list)
     for group in graph.groups():
         together[graph.depths[group[-1]], graph.parts[group[-1]]].append(group)
+    made = [_Made(p, node) for p, node in enumerate(graph.nodes) if p not in graph.fused]
     for groups in together.values():
         made += _join(graph, groups)
+    _replace_nodes(model, made)
+
+
+def fuse_chains(model: onnx.ModelProto) -> bool:
+    """Fuse chains of at least `_LEAST` element-wise nodes, each to a node; return True if any is.
+
+    The chains of a graph with other nodes are far apart: to join equal ones would keep their
+    operands. Linear, except for sorting.
+    """
+    graph = _Graph(model)
+    chains = [group for group in graph.groups() if len(group) >= _LEAST]
+    pieces = [(group, _piece(graph, group)) for group in chains]
+    nodes = {group[-1]: _node(graph, [piece]) for group, piece in pieces if piece.steps}
+    inside = {place for group in chains if group[-1] in nodes for place in group}
+    made = [_Made(p, node) for p, node in enumerate(graph.nodes) if p not in inside]
+    if nodes:
+        _replace_nodes(model, [*made, *(_Made(place, node) for place, node in nodes.items())])
+    return bool(nodes)
+
+
+def _replace_nodes(model: onnx.ModelProto, made: Sequence[_Made]) -> None:
     nodes = [item.node for item in made]
     reads, makes = [node.input for node in nodes], [node.output for node in nodes]
     order = sort_nodes(reads, makes, [one.place for one in made])
@@ -119,20 +142,19 @@ class _Graph:
         return is_last and self.types[node.input[0]][0] == FLOAT32
 
     def groups(self) -> list[list[int]]:
-        """Return groups of fused nodes of one depth that share arrays, each in file order."""
-        owner: dict[tuple[str, int], int] = {}
+        """Return groups of fused nodes that read each other's results, in file order."""
+        group_of: dict[int, int] = {}
         groups: dict[int, list[int]] = {}
         for place in sorted(self.fused):
-            node, depth = self.nodes[place], self.depths[place]
-            names = [(n, depth) for n in (*node.input, *node.output) if self.is_array(n)]
-            met = sorted({owner[name] for name in names if name in owner})
+            makers = {self.makers[n] for n in self.nodes[place].input if n in self.makers}
+            met = sorted({group_of[p] for p in makers if p in group_of and self._joins(p, place)})
             members = sorted([place, *(p for one in met for p in groups.pop(one))])
             groups[members[0]] = members
-            for member in members:
-                held = self.nodes[member]
-                for name in (*held.input, *held.output):
-                    owner[name, depth] = members[0]
+            group_of.update(dict.fromkeys(members, members[0]))
         return list(groups.values())
+
+    def _joins(self, maker: int, reader: int) -> bool:
+        return (self.depths[maker], self.parts[maker]) == (self.depths[reader], self.parts[reader])
 
 
 def _piece(graph: _Graph, group: Sequence[int]) -> _Piece:

@@ -47,9 +47,9 @@ def use_own_gemms(model: onnx.ModelProto, given: onnx.ModelProto) -> bool:
 
 
 def _with_reshaped(types: Mapping[str, Type], nodes: Iterable[onnx.NodeProto]) -> dict[str, Type]:
-    """Return ``types`` with those of tensors that ONNX Runtime has put before or after a Reshape.
+    """Return ``types``, and types of the tensors that ONNX Runtime reshapes to and from matrices.
 
-    Only their number of elements is known: they have one dimension.
+    Of these only the number of elements is known: they have one dimension here.
     """
     every = dict(types)
     for node in nodes:

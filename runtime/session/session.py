@@ -13,7 +13,7 @@ from tensoropt.runtime.device.provider import CPU, HostArray, PlacedArray, Provi
 from tensoropt.runtime.ops import library_path
 from tensoropt.runtime.ops.library import move, settle
 from tensoropt.runtime.session.convolution import use_own_convolutions
-from tensoropt.runtime.session.elementwise import fuse_elementwise
+from tensoropt.runtime.session.elementwise import fuse_chains, fuse_elementwise
 from tensoropt.runtime.session.gemm import use_own_gemms
 from tensoropt.runtime.session.order import Optimised, is_ordered, optimise_in_order
 from tensoropt.runtime.session.rounding import limit_rounding
@@ -437,7 +437,7 @@ def _open_rank(
 
     def load() -> str | bytes:
         own = trains and provider.fuses
-        wanted = use_own_weight_gradients if own else change
+        wanted = _use_own_gradients if own else change
         given = graph if wanted is None else _changed(graph, wanted)
         if provider.keeps_order and is_ordered(graph):
             made = _optimise(graph, given, options, provider)
@@ -462,6 +462,12 @@ def _changed(graph: Path, change: Change) -> Path | bytes:
     if not change(model):
         return graph
     return bytes(model.SerializeToString())
+
+
+def _use_own_gradients(model: onnx.ModelProto) -> bool:
+    """Replace gradients of weights, and chains of arithmetic; return True if any is."""
+    changes = [use_own_weight_gradients(model), fuse_chains(model)]
+    return any(changes)
 
 
 def _use_own_kernels(given: Path | bytes, graph: Path) -> Path | bytes:

@@ -162,6 +162,8 @@ _ALL = (
         "topt.collective_permute",
         lambda p: ((1, 1.0),),  # each to one other
         {"sources": "sources"},
+        can_overlap=True,
+        retains_operand=True,
     ),
 )
 

@@ -11,7 +11,7 @@ from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.cost.fused_attention import (
     attention_workspace_bytes,
     fused_attention_of,
-    last_rows_share,
+    has_kernel,
 )
 from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.sharding.rule.op_info import OpInfo, TensorInfo
@@ -22,7 +22,7 @@ from tensoropt.runtime.layout.mesh import Mesh
 from tensoropt.runtime.support.cudnn_attention import AttentionForm, workspace_bytes
 
 ALONE, EIGHT = Mesh((1,)), Mesh((8,))
-HEADS_FACTOR, ROWS_FACTOR = 1, 2
+HEADS_FACTOR, ROWS_FACTOR, KEYS_FACTOR = 1, 2, 4
 ROWS, HEADS, KEY_HEADS, SIZE = 8192, 32, 8, 128
 
 
@@ -65,15 +65,20 @@ def test_the_last_rank_of_a_causal_attention_sets_the_pace(backward: bool) -> No
     assert flops(info, EIGHT, ROWS_FACTOR) == pytest.approx(flops(plain) / 8 * (1 - 1 / 16))
     assert flops(info, EIGHT, HEADS_FACTOR) == flops(info) / 8
     assert flops(plain, EIGHT, ROWS_FACTOR) == flops(plain) / 8
-    split = strategy_of(info, EIGHT, ROWS_FACTOR)
-    assert last_rows_share(info, split, EIGHT) == pytest.approx(2 - 1 / 8)
 
 
-def test_rows_of_a_window_have_equal_work_but_for_the_first() -> None:
+def test_a_window_has_few_keys() -> None:
     info = info_of(causal=1, window=128)
     assert flops(info) == pytest.approx(flops(info_of()) * 128 / ROWS, rel=0.01)
-    split = strategy_of(info, EIGHT, ROWS_FACTOR)
-    assert last_rows_share(info, split, EIGHT) == pytest.approx(1.0, abs=0.01)
+    assert flops(info, EIGHT, ROWS_FACTOR) == pytest.approx(flops(info) / 8)
+
+
+def test_gpus_have_no_kernel_for_a_rank_with_some_keys_and_all_rows() -> None:
+    info = info_of(causal=1)
+    for role, expected in ((ROWS_FACTOR, True), (HEADS_FACTOR, True), (KEYS_FACTOR, False)):
+        split = strategy_of(info, EIGHT, role)
+        assert has_kernel(info, split, EIGHT, load_device("h100").architectures) == expected
+        assert has_kernel(info, split, EIGHT, ())
 
 
 def test_kernels_are_known_by_the_keys_that_a_query_sees() -> None:

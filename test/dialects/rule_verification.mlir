@@ -81,7 +81,7 @@ func.func @size(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
 // -----
 
 func.func @part(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
-  // expected-error@+1 {{'onnx.Relu' op topt.rule has an unknown part, expected one of linear, joint, additive, inner, flops, got: 'lineer', did you mean 'linear'?}}
+  // expected-error@+1 {{'onnx.Relu' op topt.rule has an unknown part, expected one of linear, joint, reduced, growing, additive, inner, flops, got: 'lineer', did you mean 'linear'?}}
   %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(i, j) -> (i, j)", ["i=4", "j=8"], {lineer = [array<i64: 0>]}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
   return %0 : tensor<4x8xf32>
 }
@@ -113,15 +113,31 @@ func.func @additive(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
 // -----
 
 func.func @factor_of_joint(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
-  // expected-error@+1 {{'onnx.Relu' op topt.rule joins an unknown factor, expected below 2, got: 2}}
+  // expected-error@+1 {{'onnx.Relu' op topt.rule names an unknown factor, expected below 2, got: 2}}
   %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(i, j) -> (i, j)", ["i=4", "j=8"], {joint = [array<i64: 0, 2>]}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
   return %0 : tensor<4x8xf32>
 }
 
 // -----
 
+func.func @result_reduced(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  // expected-error@+1 {{'onnx.Relu' op topt.rule reduces an unknown result, expected below 1, got: 1}}
+  %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(i, j) -> (i, j)", ["i=4", "j=8"], {reduced = array<i64: 1>}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %0 : tensor<4x8xf32>
+}
+
+// -----
+
+func.func @factor_of_growing(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  // expected-error@+1 {{'onnx.Relu' op topt.rule names an unknown factor, expected below 2, got: 3}}
+  %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(i, j) -> (i, j)", ["i=4", "j=8"], {growing = [array<i64: 0>, array<i64: 3>]}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %0 : tensor<4x8xf32>
+}
+
+// -----
+
 func.func @inner(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
-  // expected-error@+1 {{'onnx.Relu' op topt.rule has a wrong step inside, expected <collective> over [joint] <factors> of (<factors>), <n> bytes [per <n> choices] [of <n> at most] [<n> times] [if padded] [if unsplit], with one of all_reduce, all_gather, reduce_scatter, all_to_all, all_to_all_rows, collective_permute, exchange, ring, copy, memory, turn, got: 'all_sum over j of (i), 4 bytes'}}
+  // expected-error@+1 {{'onnx.Relu' op topt.rule has a wrong step inside, expected <collective> over [joint|lone] <factors> of (<factors>), <n> bytes [per <n> choices] [of <n> at most] [<n> times] [if padded] [if unsplit], with one of all_reduce, all_gather, reduce_scatter, all_to_all, all_to_all_rows, collective_permute, exchange, ring, copy, memory, turn, got: 'all_sum over j of (i), 4 bytes'}}
   %0 = "onnx.Relu"(%x) {topt.rule = #topt.rule<"(i, j) -> (i, j)", ["i=4", "j=8"], {inner = ["all_sum over j of (i), 4 bytes"]}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
   return %0 : tensor<4x8xf32>
 }

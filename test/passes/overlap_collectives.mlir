@@ -157,3 +157,40 @@ module attributes {topt.device = "test/devices/beside.toml", topt.opset = {ai.on
     return %0, %4, %3 : tensor<1x1xf32>, tensor<256x256xf32>, tensor<256x256xf32>
   }
 }
+
+// -----
+
+// In a ring, the keys of the next turn travel during the attention to the keys of this one.
+// CHECK-LABEL: func.func @main({{.*}}"ring"
+// CHECK: [[KEYS:%\w+]] = "topt.collective_permute"(%arg1) {{.*}}topt.start
+// CHECK-NEXT: "onnx.tensoropt.Attention"(%arg0, %arg1, %arg1)
+// CHECK-NEXT: [[THERE:%\w+]] = "topt.wait"([[KEYS]], %arg1)
+// CHECK-NEXT: "onnx.tensoropt.Attention"(%arg0, [[THERE]], [[THERE]])
+module attributes {topt.device = "test/devices/beside.toml", topt.opset = {ai.onnx = 20 : i64}, topt.passed = "partition"} {
+  shard.grid @mesh(shape = 2)
+  func.func @main(%q: tensor<1x2x64x64xf32> {topt.name = "ring"}, %k: tensor<1x2x64x64xf32> {topt.name = "k"}) -> (tensor<1x2x64x64xf32> {topt.name = "y"}) {
+    %0 = "topt.collective_permute"(%k) {grid_axes = array<i16: 0>, sources = array<i64: 1, 0>, topt.takes = {compute_s = 1.0e-3, node = 0 : i64, sent_s = 1.0e-3}} : (tensor<1x2x64x64xf32>) -> tensor<1x2x64x64xf32>
+    %1:2 = "onnx.tensoropt.Attention"(%q, %k, %k) {scale = 1.0 : f32, topt.takes = {compute_s = 1.0e-3, node = 0 : i64, sent_s = 1.0e-3}} : (tensor<1x2x64x64xf32>, tensor<1x2x64x64xf32>, tensor<1x2x64x64xf32>) -> (tensor<1x2x64x64xf32>, tensor<1x2x64xf32>)
+    %2:2 = "onnx.tensoropt.Attention"(%q, %0, %0) {scale = 1.0 : f32, topt.takes = {compute_s = 1.0e-3, node = 0 : i64, sent_s = 1.0e-3}} : (tensor<1x2x64x64xf32>, tensor<1x2x64x64xf32>, tensor<1x2x64x64xf32>) -> (tensor<1x2x64x64xf32>, tensor<1x2x64xf32>)
+    %3 = "onnx.Add"(%1#0, %2#0) {topt.takes = {compute_s = 1.0e-3, node = 0 : i64, sent_s = 1.0e-3}} : (tensor<1x2x64x64xf32>, tensor<1x2x64x64xf32>) -> tensor<1x2x64x64xf32>
+    return %3 : tensor<1x2x64x64xf32>
+  }
+}
+
+// -----
+
+// Turns that take no time hide nothing.
+// CHECK-LABEL: func.func @main({{.*}}"short turns"
+// CHECK-NOT: topt.start
+// CHECK-NOT: topt.wait
+// CHECK: return
+module attributes {topt.device = "test/devices/beside.toml", topt.opset = {ai.onnx = 20 : i64}, topt.passed = "partition"} {
+  shard.grid @mesh(shape = 2)
+  func.func @main(%q: tensor<1x2x64x64xf32> {topt.name = "short turns"}, %k: tensor<1x2x64x64xf32> {topt.name = "k"}) -> (tensor<1x2x64x64xf32> {topt.name = "y"}) {
+    %0 = "topt.collective_permute"(%k) {grid_axes = array<i16: 0>, sources = array<i64: 1, 0>, topt.takes = {compute_s = 0.0, node = 0 : i64, sent_s = 1.0e-3}} : (tensor<1x2x64x64xf32>) -> tensor<1x2x64x64xf32>
+    %1:2 = "onnx.tensoropt.Attention"(%q, %k, %k) {scale = 1.0 : f32, topt.takes = {compute_s = 0.0, node = 0 : i64, sent_s = 1.0e-3}} : (tensor<1x2x64x64xf32>, tensor<1x2x64x64xf32>, tensor<1x2x64x64xf32>) -> (tensor<1x2x64x64xf32>, tensor<1x2x64xf32>)
+    %2:2 = "onnx.tensoropt.Attention"(%q, %0, %0) {scale = 1.0 : f32, topt.takes = {compute_s = 0.0, node = 0 : i64, sent_s = 1.0e-3}} : (tensor<1x2x64x64xf32>, tensor<1x2x64x64xf32>, tensor<1x2x64x64xf32>) -> (tensor<1x2x64x64xf32>, tensor<1x2x64xf32>)
+    %3 = "onnx.Add"(%1#0, %2#0) {topt.takes = {compute_s = 0.0, node = 0 : i64, sent_s = 1.0e-3}} : (tensor<1x2x64x64xf32>, tensor<1x2x64x64xf32>) -> tensor<1x2x64x64xf32>
+    return %3 : tensor<1x2x64x64xf32>
+  }
+}

@@ -3,7 +3,7 @@
 module {
   shard.grid @mesh(shape = 2)
   func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {
-    // expected-error@+1 {{'onnx.Relu' op has a wrong topt.start, expected one of shard.all_reduce, shard.all_gather, shard.reduce_scatter, shard.all_to_all, got: onnx.Relu}}
+    // expected-error@+1 {{'onnx.Relu' op has a wrong topt.start, expected one of shard.all_reduce, shard.all_gather, shard.reduce_scatter, shard.all_to_all, topt.collective_permute, got: onnx.Relu}}
     %0 = "onnx.Relu"(%a) {topt.start} : (tensor<8xf32>) -> tensor<8xf32>
     return %0 : tensor<8xf32>
   }
@@ -26,7 +26,7 @@ module {
   shard.grid @mesh(shape = 2)
   func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {
     %0 = "onnx.Relu"(%a) : (tensor<8xf32>) -> tensor<8xf32>
-    // expected-error@+1 {{'topt.wait' op expected the result of one of shard.all_reduce, shard.all_gather, shard.reduce_scatter, shard.all_to_all, got: onnx.Relu}}
+    // expected-error@+1 {{'topt.wait' op expected the result of one of shard.all_reduce, shard.all_gather, shard.reduce_scatter, shard.all_to_all, topt.collective_permute, got: onnx.Relu}}
     %1 = "topt.wait"(%0) {operandSegmentSizes = array<i32: 1, 0>} : (tensor<8xf32>) -> tensor<8xf32>
     return %1 : tensor<8xf32>
   }

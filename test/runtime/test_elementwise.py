@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tensoropt.runtime.device.provider import CPU
-from tensoropt.runtime.session.elementwise import fuse_elementwise
+from tensoropt.runtime.session.elementwise import fuse_chains, fuse_elementwise
 from tensoropt.runtime.session.session import RankSession, made_session, training_session
 from tensoropt.runtime.support.dtypes import Array
 from tensoropt.runtime.support.errors import UserError
@@ -287,3 +288,19 @@ def test_the_program_runs_as_it_is_written(tmp_path: Path) -> None:
     made = training_session(tmp_path / "m.onnx", 1)
     found = run(made, {"s": np.array(3, np.float32), "x": x})
     np.testing.assert_array_equal(found["y"], 3 * x)
+
+
+@pytest.mark.parametrize("count", [2, 3, 7])
+def test_long_chains_of_gradients(count: int, tmp_path: Path) -> None:
+    names = ["x", *(f"p{n}" for n in range(1, count)), "z"]
+    nodes = [node("Mul", before, "y", after) for before, after in itertools.pairwise(names)]
+    products = model(nodes, [typed("x", [3, 50]), typed("y", [3, 50])], [typed("z", [3, 50])])
+    onnx.save(products, tmp_path / "m.onnx")
+    session = training_session(tmp_path / "m.onnx", 1)
+    x, y = np.random.default_rng(0).uniform(0.5, 1.5, (2, 3, 50)).astype(np.float32)
+    session.feed("x", x)
+    session.feed("y", y)
+    session.run()
+    np.testing.assert_allclose(session.fetch()["z"], x * y**count, rtol=1e-5)
+    assert fuse_chains(products) is (count > 2)
+    assert len(products.graph.node) == (1 if count > 2 else count)

@@ -50,15 +50,20 @@ def test_every_strategy_is_right(mesh: tuple[int, ...], causal: int) -> None:
         check(case, mesh)
 
 
-def test_batch_heads_and_rows_are_split() -> None:
+def test_batch_heads_rows_and_keys_are_split() -> None:
     forward, backward = cases(causal=1)
     assert offered(forward) == {
         "R R R -> R R",
         "S(0) S(0) S(0) -> S(0) S(0)",
         "S(1) S(1) S(1) -> S(1) S(1)",
         "S(2) R R -> S(2) S(2)",
+        "R S(2) S(2) -> P(sum) R",
+        "S(2) S(2) S(2) -> S(2) S(2)",
     }
-    assert "S(2) S(2) R R S(2) S(2) -> S(2) P(sum) P(sum)" in offered(backward)
+    found = offered(backward)
+    assert "S(2) S(2) R R S(2) S(2) -> S(2) P(sum) P(sum)" in found
+    assert "R R S(2) S(2) R R -> P(sum) S(2) S(2)" in found
+    assert "S(2) S(2) S(2) S(2) S(2) S(2) -> S(2) S(2) S(2)" in found
 
 
 @pytest.mark.parametrize("shared", [1, 2])

@@ -1,103 +1,118 @@
-"""`tensoropt.Attention` and its gradient: kernels of ours, which keep no scores."""
+"""`tensoropt.Attention` and its gradient: kernels of ours, which keep no scores.
+
+Keys and values are split in two ways. If an axis splits them alone, each rank has all queries. It
+combines the logarithms of sums with the other ranks, and its term of the result is a partial sum.
+If an axis splits rows and keys together, keys and values travel in a ring.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 
-from tensoropt.compiler.layout.rule import Minor, Rule
-from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
-from tensoropt.compiler.sharding.rule.factors import FactorMap, aligned, rule_of
-from tensoropt.compiler.sharding.rule.local_op import LocalOp
+from tensoropt.compiler.layout.rule import InnerStep, Joint, Minor, Rule
+from tensoropt.compiler.sharding.ops.attention_parts import (
+    BACKWARD,
+    BATCH,
+    FORWARD,
+    HEADS,
+    KEYS,
+    QUERIES,
+    ROWS,
+    Places,
+    has_halves,
+    localize,
+)
+from tensoropt.compiler.sharding.rule.factors import FactorMap, aligned, present_factor, rule_of
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
+from tensoropt.compiler.sharding.rule.ring_steps import Extents
 from tensoropt.compiler.sharding.rule.seen import mean_seen
 from tensoropt.compiler.sharding.rule.windows import window_loop
-from tensoropt.dialects.mlir import ir
 
 __all__ = ["attention", "attention_gradient"]
 
-_BATCH, _HEADS, _ROWS, _QUERIES = range(4)
-"""The factors; the last one is over the query heads that share a head of keys."""
-
 _RANK = 4
 
+_RING = (ROWS, KEYS)
+"""The factors that an axis splits together if keys and values travel."""
 
-@dataclass(frozen=True)
-class _Places:
-    """Places of operands and results: with the rows of queries, of keys, and of the bias."""
+_LOGARITHM_BYTES, _LOGARITHM_PASSES = 4, 7
+"""Bytes of the logarithm of a row, and passes over logarithms until a term has its weight."""
 
-    queries: tuple[int, ...]
-    keys: tuple[int, ...]
-    bias: int
-    results: tuple[int, ...]
-    key_gradients: tuple[int, ...] = ()
-    bias_gradient: tuple[int, ...] = ()
-
-    @property
-    def query(self) -> int:
-        return self.keys[0] - 1
-
-    @property
-    def lengths(self) -> int:
-        return self.bias + 1
-
-    @property
-    def offset(self) -> int:
-        return self.bias + 2
-
-
-_FORWARD = _Places((0,), (1, 2), 3, (0, 1))
-_BACKWARD = _Places((0, 1, 4, 5), (2, 3), 6, (0,), (1, 2), (3,))
+_LOGARITHMS = 1
+"""The result with the logarithms, which ranks with parts of the keys combine."""
 
 
 @sharding_rule("tensoropt.Attention")
 def attention(info: OpInfo) -> Rule | None:
-    """Split batch, heads of keys, query heads of each, and rows of the query."""
-    return _rule(info, _FORWARD)
+    """Split batch, heads of keys, query heads of each, rows of the query, keys, and both."""
+    return _rule(info, FORWARD)
 
 
 @sharding_rule("tensoropt.AttentionGradient")
 def attention_gradient(info: OpInfo) -> Rule | None:
-    """Split batch, heads of keys, query heads of each, and rows of the query.
+    """Split batch, heads of keys, query heads of each, rows of the query, keys, and both.
 
     Gradients of keys and values are partial sums over rows and over query heads of one key head,
-    the gradient of a bias over all that it is repeated along.
+    gradients of queries over keys, the gradient of a bias over all that it is repeated along. Keys
+    do not travel if a bias has a gradient.
     """
-    return _rule(info, _BACKWARD)
+    return _rule(info, BACKWARD)
 
 
-def _rule(info: OpInfo, places: _Places) -> Rule | None:
+def _rule(info: OpInfo, places: Places) -> Rule | None:
     query, key, value = (info.shape(places.query + index) for index in range(3))
     if None in (*query, *key, *value):
         return None
     heads, shared, keys = query[1] or 1, key[1] or 1, key[2] or 1
     size, width, each = query[3] or 1, value[3] or 1, heads // shared
     sizes = 3 * size + 2 * width if places.key_gradients else size + width
-    minor, lead = _along(info, places, _HEADS, keyed=False), len(info.operands)
-    minors: list[Minor] = [(index, dim, _QUERIES) for index, dim in minor.operands.items()]
-    minors += [(lead + index, dim, _QUERIES) for index, dim in minor.results.items()]
-    whole_heads = _along(info, places, _HEADS, keyed=True)
+    minor, lead = _along(info, places, HEADS, keyed=False), len(info.operands)
+    minors: list[Minor] = [(index, dim, QUERIES) for index, dim in minor.operands.items()]
+    minors += [(lead + index, dim, QUERIES) for index, dim in minor.results.items()]
+    whole_heads = _along(info, places, HEADS, keyed=True)
     if each > 1:
         whole_heads = replace(whole_heads, size=shared, padded=False)
-    rows, window = query[2] or 1, int(info.attribute("window", 0))
-    first = 0 if info.operand(places.offset) is None else keys - rows
-    seen = mean_seen(first, first + rows, window) if info.attribute("causal", 0) else keys
+    causal, halves = bool(info.attribute("causal", 0)), has_halves(info, places)
+    extents = _extents(info, places, causal=halves)
+    share = 0.5 if causal else 1.0  # half of the keys are hidden
+    if causal and (window := int(info.attribute("window", 0))):
+        share = mean_seen(0, query[2] or 1, window) / keys
+    travels = query[2] == keys and len(info.results) == len(places.results + places.key_gradients)
+    steps = [*_combining(info, extents)] if places is FORWARD else []
     return rule_of(
         info,
         [
-            _along(info, places, _BATCH, keyed=True),
+            _along(info, places, BATCH, keyed=True),
             whole_heads,
-            replace(_along(info, places, _ROWS, keyed=False), padded=False),
+            replace(_along(info, places, ROWS, keyed=False), padded=False),
             FactorMap({}, size=each, reduction=minor.reduction),
-            window_loop([keys, sizes]),
+            _along_keys(info, places, extents.pairs),
+            window_loop([sizes]),
         ],
-        localize=_localize,
-        flops_per_point=2.0 * min(seen / keys, 1.0),
+        joint=(Joint(_RING),) if travels else (),
+        reduced=(_LOGARITHMS,) if places is FORWARD else (),
+        growing=_growing(info, places, halves=halves) if query[2] == keys else (),
+        localize=localize,
+        flops_per_point=2.0 * share * (2 if halves else 1),  # of pairs of keys, if in halves
+        inner=(*steps, *(_travelling(info, places, extents) if travels else ())),
         minors=minors if each > 1 else (),
     )
 
 
-def _along(info: OpInfo, places: _Places, dim: int, *, keyed: bool) -> FactorMap:
+def _growing(info: OpInfo, places: Places, *, halves: bool) -> tuple[tuple[int, ...], ...]:
+    """Return the factors with parts of unequal work, because rows see no later keys.
+
+    The parts of a ring in halves have equal work.
+    """
+    starts = info.operand(places.offset) is None and not info.attribute("window", 0)
+    if not (starts and info.attribute("causal", 0)):
+        return ()
+    return ((ROWS,), (KEYS,)) if halves else ((ROWS,), (KEYS,), _RING)
+
+
+def _along(info: OpInfo, places: Places, dim: int, *, keyed: bool) -> FactorMap:
     """Return the factor along a dimension of queries, and of keys if ``keyed``."""
     operands = dict.fromkeys(places.queries, dim)
     results = dict.fromkeys(places.results, dim)
@@ -108,7 +123,7 @@ def _along(info: OpInfo, places: _Places, dim: int, *, keyed: bool) -> FactorMap
     operands |= biased
     if biased:
         results |= dict.fromkeys(places.bias_gradient, dim)
-    if dim == _BATCH and info.operand(places.lengths) is not None:
+    if dim == BATCH and info.operand(places.lengths) is not None:
         operands[places.lengths] = 0
     present = {index for index, result in enumerate(info.results) if result is not None}
     partial = not present <= results.keys()
@@ -118,21 +133,51 @@ def _along(info: OpInfo, places: _Places, dim: int, *, keyed: bool) -> FactorMap
     )
 
 
-def _localize(local: LocalOp) -> list[ir.Value]:
-    """Return the op of a rank; if the rows are split, it is told the place of its first row."""
-    import numpy as np
+def _along_keys(info: OpInfo, places: Places, pairs: int | None) -> FactorMap:
+    """Return the factor along the keys, or along ``pairs`` of keys if a ring needs these."""
+    results = dict.fromkeys(places.key_gradients, 2) | dict.fromkeys(places.bias_gradient, 3)
+    biased = aligned(info, places.bias, dim=3, rank=_RANK)
+    operands = {**dict.fromkeys(places.keys, 2), **biased}
+    return present_factor(info, operands, results, size=pairs, reduction="sum", padded=False)
 
-    axes, info = local.axes(_ROWS), local.info
-    counts = info.attribute("causal", 0) or info.attribute("window", 0)
-    if not axes or not counts:
-        return local.clone()
-    places = _FORWARD if info.name == "tensoropt.Attention" else _BACKWARD
-    starts = np.arange(local.pieces(_ROWS), dtype=np.int64).reshape(-1, 1) * local.part(_ROWS)
-    offset = local.axis_constant(starts, axes)
-    operands = list(local.operands)
-    if info.operand(places.offset) is not None:
-        offset = Arithmetic(local).add(operands[places.offset], offset)
-    operands = operands[: places.offset]
-    missing = places.offset - len(operands)
-    operands += [local.no_value() for _ in range(missing)]
-    return replace(local, operands=[*operands, offset]).clone()
+
+def _extents(info: OpInfo, places: Places, *, causal: bool) -> Extents:
+    query = info.operand(places.query)
+    assert query is not None
+    rows, size = (n or 1 for n in query.shape[2:])
+    width = info.shape(places.keys[1])[3] or 1
+    queries, kind = (BATCH, HEADS, QUERIES), (query.dtype, query.item_bytes)
+    return Extents(
+        queries, (BATCH, HEADS), KEYS, rows, size, width, *kind, causal=causal, by_kernel=True
+    )
+
+
+def _combining(info: OpInfo, extents: Extents) -> Iterator[InnerStep]:
+    """Yield the steps that give the result of a rank with some of the keys its weight."""
+    rows, result = (*extents.queries, ROWS), info.results[0]
+    assert result is not None
+    yield InnerStep((KEYS,), rows, _LOGARITHM_BYTES, lone=True, times=2)
+    yield InnerStep((KEYS,), rows, _LOGARITHM_BYTES, "copy", lone=True, times=_LOGARITHM_PASSES)
+    yield InnerStep((KEYS,), rows, extents.value * extents.wide_bytes, "copy", lone=True)
+    if extents.wide_bytes > result.item_bytes:
+        cast = extents.value * (extents.wide_bytes + result.item_bytes) // 2
+        yield InnerStep((KEYS,), rows, cast, "copy", lone=True, times=2)
+
+
+def _travelling(info: OpInfo, places: Places, extents: Extents) -> Iterator[InnerStep]:
+    """Yield the steps of a ring, and the bias of the keys of each turn."""
+    steps = extents.ring_gradients() if places is BACKWARD else extents.ring()
+    for step in steps:
+        yield replace(step, factors=_RING, joint=True)
+    bias = info.operand(places.bias)
+    if bias is None:
+        return
+    leading = (BATCH, HEADS, ROWS)  # the dimensions have the numbers of their factors
+    dims = [dim for dim in leading if aligned(info, places.bias, dim=dim, rank=_RANK)]
+    if HEADS in dims:
+        dims.append(QUERIES)
+    if ROWS in dims:
+        yield InnerStep(_RING, (*dims, KEYS), bias.item_bytes, "copy", joint=True)
+        return
+    yield InnerStep(_RING, (*dims, KEYS), bias.item_bytes, "all_gather", joint=True)
+    yield InnerStep(_RING, (*dims, KEYS), bias.item_bytes, "turn", joint=True, times=2)

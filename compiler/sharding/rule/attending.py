@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from tensoropt.compiler.layout.sizes import Size
 from tensoropt.dialects.build import (
@@ -34,6 +34,7 @@ from tensoropt.dialects.onnx import BLOCKED_ATTENTION
 __all__ = [
     "Attending",
     "Gradients",
+    "Joining",
     "Part",
     "attend_long",
     "block_rows",
@@ -162,14 +163,42 @@ def cap_scores(make: Build, scores: ir.Value, softcap: float) -> ir.Value:
 
 
 @dataclass(frozen=True)
-class Attending:
+class Joining:
+    """Builder of sums over parts of the keys, or over parts of the rows."""
+
+    make: Build
+
+    def joined(self, a: Part, b: Part) -> Part:
+        """Return the attention of the same rows to the keys of both parts."""
+        make = self.make
+        more = make.sub(b.total, self.finite(a.total))
+        y = make.add(a.y, make.mul(make.unary("Sigmoid", more), make.sub(b.y, a.y)))
+        rest = make.unary("Softplus", make.unary("Neg", make.unary("Abs", more)))
+        return Part(y, make.add(make.binary("Max", a.total, b.total), rest))
+
+    def finite(self, total: ir.Value) -> ir.Value:
+        """Return logarithms of sums without minus infinity; a hidden key has a finite score."""
+        return total
+
+    def added(self, a: Gradients, b: Gradients) -> Gradients:
+        """Return the sums of gradients over the same rows and keys."""
+        return Gradients(*(self.make.add(*pair) for pair in zip(a, b, strict=True)))
+
+
+@dataclass(frozen=True)
+class Attending(Joining):
     """Builder of attention; queries are scaled already. ``softcap`` bounds the scores if not 0.
 
     A ``mask`` has bools, true for visible keys, or terms of the scores. It broadcasts to scores.
     """
 
-    make: Build
     softcap: float = 0.0
+
+    key_dim: ClassVar[int] = -1
+    """The dimension of keys along the sequence, from the end."""
+
+    sends_ahead: ClassVar[bool] = False
+    """Keys of the next turn would be in memory with the scores."""
 
     def all(self, q: ir.Value, k: ir.Value, v: ir.Value, mask: ir.Value | None = None) -> Part:
         """Return the attention to all keys, in blocks of rows."""
@@ -205,13 +234,11 @@ class Attending:
         limit = self.make.scalar(mask_value(self._scored(q)) / 2, part.total)
         return self.make.compare("Greater", part.total, limit)
 
-    def joined(self, a: Part, b: Part) -> Part:
-        """Return the attention of the same rows to the keys of both parts."""
-        make = self.make
-        more = make.sub(b.total, a.total)
-        y = make.add(a.y, make.mul(make.unary("Sigmoid", more), make.sub(b.y, a.y)))
-        rest = make.unary("Softplus", make.unary("Neg", make.unary("Abs", more)))
-        return Part(y, make.add(make.binary("Max", a.total, b.total), rest))
+    def at_keys(self, mask: ir.Value, places: ir.Value) -> ir.Value:
+        """Return the columns of a mask for the keys at ``places``."""
+        if shape_of(mask)[-1] == 1:
+            return mask
+        return self.make.take(mask, places, len(shape_of(mask)) - 1)
 
     def all_gradients(
         self, q: ir.Value, k: ir.Value, v: ir.Value, rows: Sequence[ir.Value],
@@ -269,10 +296,6 @@ class Attending:
             self._like(self.make.wide(make.matmul(make.swapped(q), narrow)), k),
             self._like(self.make.wide(make.matmul(make.swapped(make.cast(weights, own)), dy)), v),
         )
-
-    def added(self, a: Gradients, b: Gradients) -> Gradients:
-        """Return the sums of gradients over the same rows and keys."""
-        return Gradients(*(self.make.add(*pair) for pair in zip(a, b, strict=True)))
 
     def _with_keys(self, total: Gradients, part: Gradients) -> Gradients:
         """Return ``total`` plus the gradients of the same keys from other rows.

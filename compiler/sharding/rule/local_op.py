@@ -176,12 +176,13 @@ class LocalOp:
         """
         return collective(kind, value, axes, settings, self.op.location)
 
-    def all_gather(self, value: ir.Value, axes: Sequence[int]) -> ir.Value:
-        """Return the rows of all ranks along ``axes``, in their order."""
-        count, *sizes = shape_of(value)
-        whole = None if count is None else count * self.mesh.extent(tuple(axes))
-        made = tensor_type([whole, *sizes], element_type(value))
-        return collective("all_gather", value, axes, {"dim": 0}, self.op.location, made)
+    def all_gather(self, value: ir.Value, axes: Sequence[int], dim: int = 0) -> ir.Value:
+        """Return ``value`` of all ranks along ``axes``, joined in their order along ``dim``."""
+        shape = shape_of(value)
+        count = shape[dim]
+        shape[dim] = None if count is None else count * self.mesh.extent(tuple(axes))
+        made = tensor_type(shape, element_type(value))
+        return collective("all_gather", value, axes, {"dim": dim}, self.op.location, made)
 
     def all_to_all_rows(self, value: ir.Value, rows: ir.Value, axes: Sequence[int]) -> ir.Value:
         """Return the rows for this rank of all ranks along ``axes``.

@@ -15,13 +15,13 @@ rank after it. So all ranks run the same program, which computes no pair that is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
-from tensoropt.compiler.sharding.rule.attending import Attending, Gradients, Part, mask_value
+from tensoropt.compiler.sharding.rule.attending import Gradients, Part, mask_value
 from tensoropt.dialects.build import shape_of, sizes_of
 from tensoropt.dialects.mlir import ir
 
@@ -29,26 +29,69 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["Ring"]
+__all__ = ["Attends", "Ring"]
+
+_Mask = TypeVar("_Mask")
 
 _CHUNKS = 2
 """Chunks that each rank has in zigzag order."""
 
 
+class Attends(Protocol[_Mask]):
+    """Builder of attention to the keys of one turn, and of sums over turns.
+
+    A mask says which keys are hidden. Rows of gradients are the operands of a gradient along the
+    rows of queries.
+    """
+
+    @property
+    def key_dim(self) -> int:
+        """The dimension of keys along the sequence, from the end."""
+
+    @property
+    def sends_ahead(self) -> bool:
+        """True if the keys of the next turn are sent before the attention of a turn."""
+
+    def all(self, q: ir.Value, k: ir.Value, v: ir.Value, mask: _Mask | None = None) -> Part:
+        """Return the attention to all keys that a mask does not hide."""
+
+    def causal(self, q: ir.Value, k: ir.Value, v: ir.Value) -> Part:
+        """Return the attention to the keys at or before each row."""
+
+    def joined(self, a: Part, b: Part) -> Part:
+        """Return the attention of the same rows to the keys of both parts."""
+
+    def at_keys(self, mask: _Mask, places: ir.Value) -> _Mask:
+        """Return the mask of the keys at ``places`` of the sequence, int64."""
+
+    def all_gradients(
+        self, q: ir.Value, k: ir.Value, v: ir.Value, rows: Sequence[ir.Value],
+        mask: _Mask | None = None,
+    ) -> Gradients:  # fmt: skip
+        """Return the gradients of :meth:`all`."""
+
+    def causal_gradients(
+        self, q: ir.Value, k: ir.Value, v: ir.Value, rows: Sequence[ir.Value]
+    ) -> Gradients:
+        """Return the gradients of :meth:`causal`."""
+
+    def added(self, a: Gradients, b: Gradients) -> Gradients:
+        """Return the sums of gradients over the same rows and keys."""
+
+
 @dataclass(frozen=True)
-class Ring:
-    """Builder of attention over parts along ``axes``, see :class:`Attending` for the operands."""
+class Ring(Generic[_Mask]):
+    """Builder of attention over parts along ``axes``; ``attending`` builds that of one turn."""
 
     make: Arithmetic
-    attending: Attending
+    attending: Attends[_Mask]
     axes: tuple[int, ...]
 
-    def all(self, q: ir.Value, k: ir.Value, v: ir.Value, mask: ir.Value | None = None) -> Part:
+    def all(self, q: ir.Value, k: ir.Value, v: ir.Value, mask: _Mask | None = None) -> Part:
         """Return the attention to all keys. ``mask`` has the rank's rows, and all keys."""
         part: Part | None = None
-        for turn in range(self.ranks):
-            if turn:
-                k, v = self._next(k), self._next(v)
+        turns = self._turns(k, v)
+        for turn, k, v in turns:
             found = self.attending.all(q, k, v, self._keys_of_turn(mask, v, turn))
             part = found if part is None else self.attending.joined(part, found)
         assert part is not None
@@ -56,17 +99,17 @@ class Ring:
 
     def causal(self, q: ir.Value, k: ir.Value, v: ir.Value) -> Part:
         """Return the attention to the keys at or before each row."""
-        q, k, v = self._zigzag(q, -2), self._zigzag(k, -1), self._zigzag(v, -2)
+        q, k, v = self._zigzag(q, -2), self._zigzag(k, self._key_dim), self._zigzag(v, -2)
+        turns = self._turns(k, v)
+        next(turns)  # of the rank's own keys
         (early, late), attend = self._halves(q, -2), self.attending
-        (near, far), (near_v, far_v) = self._halves(k, -1), self._halves(v, -2)
+        (near, far), (near_v, far_v) = self._halves(k, self._key_dim), self._halves(v, -2)
         first = attend.causal(early, near, near_v)
         last = attend.joined(attend.all(late, near, near_v), attend.causal(late, far, far_v))
-        for turn in range(1, self.ranks):
-            k, v = self._next(k), self._next(v)
-            near, near_v = self._halves(k, -1)[0], self._halves(v, -2)[0]
+        for turn, k, v in turns:
+            near, near_v = self._halves(k, self._key_dim)[0], self._halves(v, -2)[0]
             last = attend.joined(last, attend.all(late, near, near_v))
-            picked = self._pick(q, -2, turn), self._pick(k, -1, turn), self._pick(v, -2, turn)
-            found = attend.all(*picked)
+            found = attend.all(*self._picked(q, k, v, turn))
             first = attend.joined(first, self._if(found, turn, wanted=True))
             last = attend.joined(last, self._if(found, turn, wanted=False))
         return Part(
@@ -75,13 +118,13 @@ class Ring:
 
     def all_gradients(
         self, q: ir.Value, k: ir.Value, v: ir.Value, rows: Sequence[ir.Value],
-        mask: ir.Value | None = None,
+        mask: _Mask | None = None,
     ) -> Gradients:  # fmt: skip
         """Return the gradients of :meth:`all`; gradients of keys and values travel with these."""
         total: Gradients | None = None
-        for turn in range(self.ranks):
+        turns = self._turns(k, v)
+        for turn, k, v in turns:
             if total is not None:
-                k, v = self._next(k), self._next(v)
                 total = Gradients(total.query, self._next(total.key), self._next(total.value))
             own = self._keys_of_turn(mask, v, turn)
             found = self.attending.all_gradients(q, k, v, rows, own)
@@ -93,10 +136,12 @@ class Ring:
         self, q: ir.Value, k: ir.Value, v: ir.Value, rows: Sequence[ir.Value]
     ) -> Gradients:
         """Return the gradients of :meth:`causal`."""
-        q, k, v = self._zigzag(q, -2), self._zigzag(k, -1), self._zigzag(v, -2)
+        q, k, v = self._zigzag(q, -2), self._zigzag(k, self._key_dim), self._zigzag(v, -2)
         rows = [self._zigzag(x, -2) for x in rows]
+        turns = self._turns(k, v)
+        next(turns)  # of the rank's own keys
         (early, late), attend = self._halves(q, -2), self.attending
-        (near, far), (near_v, far_v) = self._halves(k, -1), self._halves(v, -2)
+        (near, far), (near_v, far_v) = self._halves(k, self._key_dim), self._halves(v, -2)
         early_rows, late_rows = zip(*(self._halves(x, -2) for x in rows), strict=True)
         first = attend.causal_gradients(early, near, near_v, early_rows)
         cross = attend.all_gradients(late, near, near_v, late_rows)
@@ -104,30 +149,44 @@ class Ring:
         query = [first.query, self.make.add(cross.query, last.query)]
         key = [self.make.add(first.key, cross.key), last.key]
         value = [self.make.add(first.value, cross.value), last.value]
-        for turn in range(1, self.ranks):
-            k, v = self._next(k), self._next(v)
+        for turn, k, v in turns:
             key, value = [self._next(x) for x in key], [self._next(x) for x in value]
-            near, near_v = self._halves(k, -1)[0], self._halves(v, -2)[0]
+            near, near_v = self._halves(k, self._key_dim)[0], self._halves(v, -2)[0]
             cross = attend.all_gradients(late, near, near_v, late_rows)
             query[1] = self.make.add(query[1], cross.query)
             key[0], value[0] = (
                 self.make.add(key[0], cross.key),
                 self.make.add(value[0], cross.value),
             )
-            picked = self._pick(q, -2, turn), self._pick(k, -1, turn), self._pick(v, -2, turn)
-            found = attend.all_gradients(*picked, [self._pick(x, -2, turn) for x in rows])
+            own_rows = [self._pick(x, -2, turn) for x in rows]
+            found = attend.all_gradients(*self._picked(q, k, v, turn), own_rows)
             for place, wanted in enumerate((True, False)):
                 own = Gradients(*(self._or(x, 0.0, turn, wanted=wanted) for x in found))
                 query[place] = self.make.add(query[place], own.query)
                 key[place] = self.make.add(key[place], own.key)
                 value[place] = self.make.add(value[place], own.value)
         home = [self._next(x) for x in key], [self._next(x) for x in value]
-        sums = (query, -2), (home[0], -1), (home[1], -2)
+        sums = (query, -2), (home[0], self._key_dim), (home[1], -2)
         return Gradients(*(self._in_order(self._both(a, b, dim), dim) for (a, b), dim in sums))
+
+    @property
+    def _key_dim(self) -> int:
+        return self.attending.key_dim
 
     @cached_property
     def ranks(self) -> int:
         return self.make.local.mesh.extent(self.axes)
+
+    def _turns(self, k: ir.Value, v: ir.Value) -> Iterator[tuple[int, ir.Value, ir.Value]]:
+        """Yield each turn with its keys and values, which are sent when it begins, or ahead."""
+        for turn in range(self.ranks - 1):
+            ahead = self._send(k, v) if self.attending.sends_ahead else None
+            yield turn, k, v
+            k, v = ahead or self._send(k, v)
+        yield self.ranks - 1, k, v
+
+    def _send(self, k: ir.Value, v: ir.Value) -> tuple[ir.Value, ir.Value]:
+        return self._next(k), self._next(v)
 
     def _next(self, x: ir.Value) -> ir.Value:
         """Return the ``x`` of the rank before."""
@@ -140,16 +199,16 @@ class Ring:
     def _constant(self, values: npt.NDArray[np.generic]) -> ir.Value:
         return self.make.local.axis_constant(values, self.axes)
 
-    def _keys_of_turn(self, mask: ir.Value | None, v: ir.Value, turn: int) -> ir.Value | None:
-        """Return the columns of a mask for the keys that the rank has in a turn."""
+    def _keys_of_turn(self, mask: _Mask | None, v: ir.Value, turn: int) -> _Mask | None:
+        """Return the mask of the keys that the rank has in a turn."""
         import numpy as np
 
-        if mask is None or shape_of(mask)[-1] == 1:
-            return mask
+        if mask is None:
+            return None
         ranks, part = np.arange(self.ranks), sizes_of(v)[-2]
         starts = (ranks - turn) % self.ranks * part
         places = self._constant(starts.reshape(-1, 1) + np.arange(part))
-        return self.make.take(mask, places, len(shape_of(mask)) - 1)
+        return self.attending.at_keys(mask, places)
 
     def _halves(self, x: ir.Value, dim: int) -> tuple[ir.Value, ir.Value]:
         dim += len(shape_of(x))
@@ -165,6 +224,11 @@ class Ring:
         import numpy as np
 
         return np.arange(self.ranks) >= turn
+
+    def _picked(
+        self, q: ir.Value, k: ir.Value, v: ir.Value, turn: int
+    ) -> tuple[ir.Value, ir.Value, ir.Value]:
+        return self._pick(q, -2, turn), self._pick(k, self._key_dim, turn), self._pick(v, -2, turn)
 
     def _pick(self, x: ir.Value, dim: int, turn: int) -> ir.Value:
         """Return the earlier chunk of ``x`` if the keys come from a rank before, else the later."""

@@ -94,14 +94,15 @@ def attend_in_ring(
     q, k = heads.query(make, query), heads.key(make, key, flip=True)
     v = heads.key(make, value, flip=False)
     q = make.scaled(q, 1.0 / math.sqrt(sizes_of(q)[-1]) if scale is None else scale)
-    ring = Ring(make, Attending(make, softcap), local.axes(rows))
+    attending = Attending(make, softcap)
+    ring = Ring(make, attending, local.axes(rows))
     if causal:
         y = ring.causal(q, k, v).y
     elif mask is None:
         y = ring.all(q, k, v).y
     else:
         part = ring.all(q, k, v, grouped_bias(make, heads, mask))
-        seen = ring.attending.sees(part, q)
+        seen = attending.sees(part, q)
         y = make.where(seen, part.y, make.scalar(0.0, part.y))
     packed = len(local.info.shape(0)) == _PACKED
     return make.as_result(heads.result(make, y, packed=packed))

@@ -21,13 +21,18 @@ _JOINED = 1.25
 """Sums of a ring in memory while a block runs, as a share of the rank's result: the joined sum, and
 the earlier blocks of a product, from none to half of a result."""
 
+_KERNEL_ROWS, _KERNEL_CHUNKS, _KERNEL_KEYS = 3.0, 2.25, 2.0
+"""The same while results of a kernel are joined: the sum, the result of the turn, and the new sum.
+Chunks are joined in sequence, and so are gradients of keys and of values."""
+
 
 @dataclass(frozen=True)
 class Extents:
     """The sizes of an attention on which its inner steps depend.
 
     ``queries`` and ``keys`` are the factors that divide these before the sequence, ``sequence`` is
-    the factor of the ring. A key has ``key`` elements of type ``dtype``, a value ``value``.
+    the factor of the ring. A key has ``key`` elements of type ``dtype``, a value ``value``. If a
+    kernel computes the turns, its gradient reads the result of the forward pass.
     """
 
     queries: tuple[int, ...]
@@ -39,6 +44,7 @@ class Extents:
     dtype: str
     item_bytes: int
     causal: bool
+    by_kernel: bool = False
 
     @property
     def pairs(self) -> int | None:
@@ -54,6 +60,12 @@ class Extents:
     def score_bytes(self) -> int:
         """The bytes of a score in the forward pass."""
         return self.item_bytes if self.dtype == "float16" else self.wide_bytes
+
+    @property
+    def _joined_rows(self) -> float:
+        if self.by_kernel:
+            return _KERNEL_CHUNKS if self.causal else _KERNEL_ROWS
+        return _JOINED
 
     @property
     def _own(self) -> tuple[int, ...]:
@@ -106,7 +118,8 @@ class Extents:
                 (self.queries, self.wide_bytes),
             )
             yield from self._picked(self.key * self.item_bytes)
-        yield from self._sums(_JOINED, gradients=False)
+        yield from self._sums(self._joined_rows, gradients=False)
+        yield from self._sent_ahead()
         if self.causal:
             yield from self._chosen(self.key)
 
@@ -125,21 +138,24 @@ class Extents:
             self._ring, (*self.keys, self.sequence), 3 * size * wide // 2, "turn", times=2
         )
         if self.causal:
-            rows = (self.key + self.value) * self.item_bytes + 2 * wide
+            result = self.value * self.item_bytes if self.by_kernel else wide
+            rows = (self.key + self.value) * self.item_bytes + wide + result
             yield from self._exchanged(
                 (self.queries, self.key * self.item_bytes),
                 (self.keys, self.key * self.item_bytes),
                 (self.keys, self.value * self.item_bytes),
-                *[(self.queries, wide)] * 2,
+                (self.queries, wide),
+                (self.queries, result),
                 (self.queries, self.value * self.item_bytes),
                 (self.queries, self.key * wide),
                 (self.keys, self.key * wide),
                 (self.keys, self.value * wide),
             )
             yield from self._picked(rows)
-        yield from self._sums(_JOINED, gradients=True)
+        yield from self._sums(self._joined_rows, gradients=True)
+        yield from self._sent_ahead()
         if self.causal:
-            yield from self._chosen(size)
+            yield from self._chosen(size + (self.value if self.by_kernel else 0))
 
     def _passed(self, size: int, item_bytes: int, messages: int) -> Iterator[InnerStep]:
         """Yield the messages of a tensor of keys and values that all ranks pass on."""
@@ -170,14 +186,15 @@ class Extents:
         """Yield the memory of sums that become results, beyond operands and results.
 
         While a block runs, ``share`` of each result is a sum, in a wider type, and the result is
-        not there yet. Keys of other ranks take the place of the rank's own. Gradients need the
-        result of the forward pass only for a sum per row, so its memory is free by then.
+        not there yet. Keys of other ranks take the place of the rank's own. Gradients in blocks
+        need the result of the forward pass only for a sum per row, so its memory is free by then.
         """
         more = round(share * self.wide_bytes) - self.item_bytes
         if gradients:
-            yield from self._occupied(
-                self.key * more - self.value * self.item_bytes, (self.key + self.value) * more
-            )
+            freed = 0 if self.by_kernel else self.value * self.item_bytes
+            share = min(share, _KERNEL_KEYS)
+            per_key = (self.key + self.value) * (round(share * self.wide_bytes) - self.item_bytes)
+            yield from self._occupied(self.key * more - freed, per_key)
         else:
             yield from self._occupied(self.value * more, 0)
 
@@ -185,6 +202,11 @@ class Extents:
         """Yield the memory of the chunks of a turn: of rows of ``size``, and of keys and values."""
         half = self.item_bytes / 2
         yield from self._occupied(round(size * half), round((self.key + self.value) * half))
+
+    def _sent_ahead(self) -> Iterator[InnerStep]:
+        """Yield the memory of the keys and values of the next turn, if they are sent ahead."""
+        if self.by_kernel:
+            yield from self._occupied(0, (self.key + self.value) * self.item_bytes)
 
     def _occupied(self, row_bytes: int, key_bytes: int) -> Iterator[InnerStep]:
         """Yield memory per row of queries, and per key."""

@@ -81,6 +81,8 @@ def _allows_less(written: Rule, own: Rule) -> bool:
         return False
     if written.additive != own.additive or not set(written.linear) <= set(own.linear):
         return False
+    if (written.reduced, written.growing) != (own.reduced, own.growing):
+        return False
     if not set(written.joint) <= set(own.joint):
         return False
     if len(written.factors) != len(own.factors):

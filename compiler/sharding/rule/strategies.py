@@ -181,9 +181,17 @@ def _divides(rule: Rule, mesh: Mesh, roles: tuple[AxisRole, ...], pads: Pads = _
     for extent, role in zip(mesh.shape, roles, strict=True):
         for factor in split_by(role) if extent > 1 else ():
             extents.setdefault(factor, []).append(extent)
-    return _nests(rule, mesh, roles) and all(
-        _splits(rule, index, own, pads) for index, own in extents.items()
+    return (
+        _passes_round(rule, roles)
+        and _nests(rule, mesh, roles)
+        and all(_splits(rule, index, own, pads) for index, own in extents.items())
     )
+
+
+def _passes_round(rule: Rule, roles: tuple[AxisRole, ...]) -> bool:
+    """Return whether no axis alone splits a factor with parts that travel along other axes."""
+    rings = (ring for ring in rule.rings if ring in roles)
+    return not any(factor in roles for ring in rings for factor in ring.factors)
 
 
 def _nests(rule: Rule, mesh: Mesh, roles: tuple[AxisRole, ...]) -> bool:
@@ -292,4 +300,4 @@ def _result_placement(rule: Rule, result: int, role: AxisRole) -> Placement:
         if dim is not None:
             return split(dim)
     reduction = rule.factors[role].reduction if isinstance(role, int) else None
-    return partial(reduction) if reduction else REPLICATE
+    return partial(reduction) if reduction and result not in rule.reduced else REPLICATE

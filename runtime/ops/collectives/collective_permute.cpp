@@ -31,6 +31,7 @@ const Kind& collective_permute() {
       .name = "CollectivePermute",
       .read = read,
       .text = [](const Collective& node) { return "sources " + text_of(node.further); },
+      .overlap = Overlap::ReadsX,
       .run =
           [](const Run& run) {
             run.transport.exchange(run.x, run.y, run.count, run.target(), run.source());

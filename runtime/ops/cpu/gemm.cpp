@@ -18,9 +18,8 @@ constexpr std::size_t divided_up(std::size_t count, std::size_t unit) {
   return (count + unit - 1) / unit;
 }
 
-// Copies `count` rows of a matrix, which is stored as its transpose, to panels of `width` rows:
-// to[i][r] is from[i][r]. Missing rows are 0. Panels are of `terms` lines, of which `first` to
-// `end` are copied.
+// Copies lines `first` to `end` of `count` rows of a matrix, which is stored as its transpose, to
+// panels of Width rows and `terms` lines: to[i][r] is from[i][r]. Missing rows are 0.
 template <std::size_t Width>
 TENSOROPT_INLINE void pack_lines(const float* from, std::size_t pitch, std::size_t count,
                                  std::size_t terms, std::size_t first, std::size_t end, float* to) {
@@ -59,7 +58,7 @@ TENSOROPT_INLINE void pack_rows(const float* from, std::size_t pitch, std::size_
   }
 }
 
-// A block with as many columns as fit into registers at a time.
+// A block, in panels of columns that fit into registers.
 template <class Unit>
 class Panels {
  public:
