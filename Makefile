@@ -271,6 +271,12 @@ bench-profile: build ## Measure: predicted and measured steps, before and after 
 bench-gpu-costs: build ## Measure: costs on GPUs next to published measurements (ARGS: folder)
 	$(BIN)/python bench/accuracy/gpu_costs.py $(ARGS)
 
+bench-gpu-attention: build ## Measure: attention in training on GPUs next to published times
+	$(BIN)/python bench/accuracy/gpu_attention.py $(ARGS)
+
+bench-long-training: build ## Measure: published training at long sequences next to predictions (half an hour)
+	$(BIN)/python bench/accuracy/long_training.py $(ARGS)
+
 bench-gpu-layers: build ## Measure: layers in training on GPUs next to published times (ARGS: file)
 	$(BIN)/python bench/accuracy/gpu_layers.py $(ARGS)
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from onnx.defs import OpSchema
 
 __all__ = [
+    "EINSUM_SINCE",
     "binding",
     "computes_in",
     "count_missing_kernels",
@@ -33,6 +34,9 @@ __all__ = [
 ]
 
 _TABLE = Path(__file__).with_name("cuda_kernels.txt")
+
+EINSUM_SINCE = 28
+"""First opset with Einsum in bfloat16. In earlier ones ranks have Gemm and MatMul instead of it."""
 
 _FUNCTIONS = """
     CastLike CenterCropPad GroupNormalization Mish NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss
@@ -157,10 +161,23 @@ def is_lacking(
     is_standard = op_type != "Constant" and "." not in op_type
     if not is_standard or not any(map(is_bfloat16, (*operands, *results))):
         return False
+    if op_type == "Einsum" and _is_lowered(opset, attributes["equation"]):
+        return False
     if op_type == "ScatterElements" and "reduction" in attributes:
         return True  # its kernel adds all 16-bit elements as float16
     types = [tuple(_name(kind) for kind in kinds) for kinds in (operands, results)]
     return not _has_kernel(op_type, opset, *types)
+
+
+def _is_lowered(opset: int, attribute: ir.Attribute) -> bool:
+    """Return whether ranks compute an Einsum as a matrix product: of two operands without `...`,
+    and no letter is in one operand alone."""
+    equation = str(ir.StringAttr(attribute).value).replace(" ", "")
+    terms, arrow, result = equation.partition("->")
+    left, comma, right = terms.partition(",")
+    if not arrow or not comma or "," in right or "." in equation or opset >= EINSUM_SINCE:
+        return False
+    return set(left) ^ set(right) <= set(result)
 
 
 @cache
@@ -194,6 +211,8 @@ def _lacks_kernel(op: ir.Operation, opset: int) -> bool:
     if "." in name:
         return not computes_in(name, opset, _name(op.results[0].type))
     kinds = [tuple(_name(v.type) for v in values) for values in (op.operands, op.results)]
+    if name == "Einsum" and _is_lowered(opset, op.attributes["equation"]):
+        return False
     return _pads_unevenly(op) or not _has_kernel(name, opset, *kinds)
 
 

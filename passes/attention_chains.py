@@ -40,14 +40,15 @@ class Mask:
 class Chain:
     """The operands of an attention, its last operation, and its other operations from the last.
 
-    Keys are `... d t`. Scores are scaled, bounded by ``softcap`` if it is not 0, and masked. The
-    result of a row without keys is 0 if it is ``guarded``.
+    One of them is the ``softmax``. Keys are `... d t`. Scores are scaled, bounded by ``softcap`` if
+    it is not 0, and masked. The result of a row without keys is 0 if it is ``guarded``.
     """
 
     q: ir.Value
     k: ir.Value
     v: ir.Value
     last: ir.Operation
+    softmax: ir.Operation
     others: list[ir.Operation] = field(default_factory=list)
     scale: float = 1.0
     softcap: float = 0.0
@@ -75,7 +76,7 @@ def read_chain(softmax: ir.Operation) -> Chain | None:
     if last is None or last.name != "onnx.MatMul" or last.operands[0] != ops[0].results[0]:
         return None
     scored = softmax.operands[0]
-    chain = Chain(scored, scored, last.operands[1], last, ops, guarded=bool(guard))
+    chain = Chain(scored, scored, last.operands[1], last, softmax, ops, guarded=bool(guard))
     return chain if _read_scores(chain, softmax.operands[0]) else None
 
 

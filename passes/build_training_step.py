@@ -15,6 +15,7 @@ from tensoropt.runtime.support.collectives import DOMAIN
 
 if TYPE_CHECKING:
     from tensoropt.compiler.cost.device import Device
+    from tensoropt.compiler.training.gradients.kernel_attention import AttentionKernels
     from tensoropt.compiler.training.spec import TrainingSpec
 
 __all__ = ["BuildTrainingStepPass"]
@@ -37,9 +38,9 @@ class BuildTrainingStepPass(Pass):
     activations that the backward pass recomputes: none, light, half or blocks (see the pass
     `recompute`), or auto, which lets the search choose. The clones come with the search; until then
     the function is marked `topt.recompute`. With several `micro-batches`, gradients accumulate over
-    them, as sums that may stay partial until the update. With `fuse-attention`, ranks have the
-    kernel of `tensoropt.Attention`: attention in float32 becomes this operation (see the pass
-    `fuse-attention`), and its scores are not saved.
+    them, as sums that may stay partial until the update. With `fuse-attention`, ranks have kernels
+    of `tensoropt.Attention`, on processors or on GPUs of the `architectures`: attention with such a
+    kernel becomes this operation (see the pass `fuse-attention`), and its scores are not saved.
 
     Parameters become state (`topt.state`) that the step takes and returns (`topt.updates`), like
     the moments of the optimizer; scalars such as the learning rate are marked `topt.hyper`.
@@ -72,6 +73,7 @@ class BuildTrainingStepPass(Pass):
     freeze_rows: str = ""
     groups: str = ""
     fuse_attention: bool = False
+    architectures: str = ""
     searched_batches: str | None = field(default=None, metadata={"option": False})
     """Numbers of micro-batches to search, instead of ``micro_batches``. The pass refuses it: the
     caller, which has the model, builds a step for each number."""
@@ -101,7 +103,8 @@ class BuildTrainingStepPass(Pass):
 
     def for_device(self, device: Device) -> BuildTrainingStepPass:
         """Return the pass that builds the step for ranks on ``device``."""
-        return replace(self, fuse_attention=device.has_attention)
+        numbers = ",".join(map(str, device.architectures))
+        return replace(self, fuse_attention=device.has_attention, architectures=numbers)
 
     @classmethod
     def read(cls, module: ir.Module) -> BuildTrainingStepPass:
@@ -117,17 +120,28 @@ class BuildTrainingStepPass(Pass):
             raise UserError(
                 f"--micro-batches: expected a number without a search, got: {self.searched_batches}"
             )
-        fuses = self.fuse_attention and self.precision == "float32"
-        _build(module, self.spec, fuses=fuses)
+        kernels = self._kernels()
+        _build(module, self.spec, kernels)
         options = [option for option in fields(self) if option.metadata.get("option", True)]
         own = {option.name: getattr(self, option.name) for option in options}
-        own["fuse_attention"] = fuses and _has_attention(module)
+        if kernels is None or not _has_attention(module):
+            own |= {"fuse_attention": False, "architectures": None}
+        own["architectures"] = own["architectures"] or None
         settings = {
             name: "true" if value is True else value
             for name, value in own.items()
             if value is not None and value is not False
         }
         TRAINING.set(module.operation.attributes, settings)
+
+    def _kernels(self) -> AttentionKernels | None:
+        """Return the kernels of attention that ranks have; processors train in float32 only."""
+        from tensoropt.compiler.training.gradients.kernel_attention import AttentionKernels
+
+        on_gpus = bool(self.architectures)
+        if not self.fuse_attention or not (on_gpus or self.precision == "float32"):
+            return None
+        return AttentionKernels(self.precision, self.architectures)
 
     @property
     def spec(self) -> TrainingSpec:
@@ -160,19 +174,19 @@ def _has_attention(module: ir.Module) -> bool:
     return any(op.name in names for op in onnx.walk(onnx.function(module)))
 
 
-def _build(module: ir.Module, spec: TrainingSpec, *, fuses: bool) -> None:
+def _build(module: ir.Module, spec: TrainingSpec, kernels: AttentionKernels | None) -> None:
     """Turn ``module`` into the training step of ``spec``."""
     from tensoropt.compiler.training.cut import drop_unused_arguments
     from tensoropt.compiler.training.step import build_training_step
     from tensoropt.passes.dce import DcePass
     from tensoropt.passes.fuse_attention import FuseAttentionPass
 
-    if fuses:
-        FuseAttentionPass().run(module)
+    if kernels is not None:
+        FuseAttentionPass(kernels.architectures, kernels.precision).run(module)
         DcePass().run(module)
-    build_training_step(module, spec, fuses=fuses)
+    build_training_step(module, spec, kernels)
     main = onnx.function(module)
-    if fuses and any(op.name == f"onnx.{onnx.ATTENTION}" for op in onnx.walk(main)):
+    if kernels is not None and any(op.name == f"onnx.{onnx.ATTENTION}" for op in onnx.walk(main)):
         onnx.require_domain(module, DOMAIN)
     DcePass().run(module)
     drop_unused_arguments(module)  # inputs that the loss does not depend on

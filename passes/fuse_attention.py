@@ -7,11 +7,12 @@ from typing import ClassVar
 
 from tensoropt.compiler.protos.op_names import NamedBuild, OpNamer
 from tensoropt.compiler.protos.types import static_shape
-from tensoropt.compiler.training.gradients.kernel_attention import attend_in_kernel, fits_kernel
+from tensoropt.compiler.training.gradients.kernel_attention import Attended, AttentionKernels
 from tensoropt.dialects import onnx
 from tensoropt.dialects.build import Build, element_type, shape_of, sizes_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import attribute, function, made_by, opsets, owner
+from tensoropt.dialects.topt.keys import SCORED
 from tensoropt.passes.attention_chains import Chain, Mask, factor_of, read_chain, unrepeated
 from tensoropt.passes.base import Pass
 from tensoropt.passes.numbering import forget_removed
@@ -30,27 +31,40 @@ _BLOCKED = f"onnx.{onnx.BLOCKED_ATTENTION}"
 
 @dataclass(frozen=True)
 class FuseAttentionPass(Pass):
-    """Replaces the operations of an attention in float32 by one `tensoropt.Attention`.
+    """Replaces the operations of an attention by one `tensoropt.Attention` where it has a kernel.
 
     It is a product, scalings of query, key or scores, a limit of scores, masks, a `Softmax` and a
     product, and casts between these; each result has one reader. Keys and values that are repeated
     for several heads of queries are read once. A causal mask becomes an attribute, other masks
     become the bias. Operations of `block-attention` are replaced too. Attention with dropout is
-    kept. Refuses nothing. Linear in the operations, and in those of each mask.
+    kept.
+
+    Processors have the kernel in float32. GPUs of `architectures`, comma-separated compute
+    capabilities times ten, have it for the forms that all of them take. A training step computes in
+    `precision`: values in float32 become float32, float16 or bfloat16 later. The module notes the
+    reasons for which attention is kept (`topt.scored`).
+
+    Refuses nothing. Linear in the operations, and in those of each mask.
     """
 
     name: ClassVar[str] = "fuse-attention"
     summary: ClassVar[str] = "Join the operations of each attention for a kernel."
 
+    architectures: str = ""
+    precision: str = "float32"
+
     def run(self, module: ir.Module) -> None:
         version, namer, fused = opsets(module).get("", 1), OpNamer(module), False
+        fusion = _Fusion(AttentionKernels(self.precision, self.architectures))
         with module.context, ir.Location.unknown():
-            block, masks = function(module).regions[0].blocks[0], _Biases()
+            block = function(module).regions[0].blocks[0]
             for op in [view.operation for view in block] if version >= _SINCE else ():
                 if op.name == _BLOCKED:
-                    fused |= _fuse_blocked(op, NamedBuild(namer, op, version), masks)
+                    fused |= fusion.fuse_blocked(op, NamedBuild(namer, op, version))
                 elif op.name == "onnx.Softmax" and (chain := read_chain(op)) is not None:
-                    fused |= _fuse(chain, NamedBuild(namer, chain.last, version), masks)
+                    fused |= fusion.fuse(chain, NamedBuild(namer, chain.last, version))
+            if fusion.kernels.refused:
+                SCORED.set(module.operation.attributes, fusion.kernels.refused)
             if fused:
                 onnx.require_domain(module, DOMAIN)
                 forget_removed(module)
@@ -83,74 +97,73 @@ def _term(make: Build, mask: Mask, like: ir.Value) -> ir.Value:
     return make.where(mask.value, *((fill, zero) if mask.inverted else (zero, fill)))
 
 
-def _fuse(chain: Chain, make: NamedBuild, masks: _Biases) -> bool:
-    """Replace the operations of an attention; return whether the kernel has its form."""
-    rank = len(shape_of(chain.q))
-    if rank not in (_HEADS - 1, _HEADS) or any(
-        static_shape(x.type) is None or len(shape_of(x)) != rank for x in (chain.k, chain.v)
-    ):
-        return False
-    last = chain.last
-    with ir.InsertionPoint(last):
-        q, by_query = _unscaled(chain.q)
-        k, by_key = _unscaled(chain.k)
-        k, by_turned = _unscaled(_turned(make, k))
-        v = chain.v
-        bias = masks.add(make, chain.masks, q)
-        key, value = unrepeated(k), unrepeated(v)
-        if key is not None and value is not None:
-            k, v = key, value
-        if rank < _HEADS:  # sequences by head, or with one head
-            q, k, v = (make.unsqueeze(x, [1]) for x in (q, k, v))
-            outer = bias is not None and len(shape_of(bias)) == rank
-            bias = make.unsqueeze(bias, [1]) if bias is not None and outer else bias
-        if not fits_kernel(q, k, v, bias):
+@dataclass
+class _Fusion:
+    """Replaces attention that has one of the ``kernels``."""
+
+    kernels: AttentionKernels
+    masks: _Biases = field(default_factory=_Biases)
+
+    def fuse(self, chain: Chain, make: NamedBuild) -> bool:
+        """Replace the operations of an attention; return whether it has a kernel."""
+        rank = len(shape_of(chain.q))
+        if rank not in (_HEADS - 1, _HEADS) or any(
+            static_shape(x.type) is None or len(shape_of(x)) != rank for x in (chain.k, chain.v)
+        ):
             return False
-        y = attend_in_kernel(
-            make,
-            q,
-            k,
-            v,
-            bias,
-            scale=chain.scale * by_query * by_key * by_turned,
-            softcap=chain.softcap,
-            causal=chain.causal,
-        )
-        y = make.squeeze(y, [1]) if rank < _HEADS else y
-        y = make.cast(y, element_type(last.results[0]))
-    last.results[0].replace_all_uses_with(y)
-    for op in (last, *chain.others):
-        op.erase()
-    return True
-
-
-def _fuse_blocked(op: ir.Operation, make: NamedBuild, masks: _Biases) -> bool:
-    """Replace an attention in blocks; return whether the kernel has its form."""
-    (q, scale), k, v, *rest = _unscaled(op.operands[0]), *list(op.operands)[1:]
-    rank = len(shape_of(q))
-    mask = rest[0] if rest else None
-    if rank not in (_HEADS, _GROUPED) or (rank == _GROUPED and mask is not None):
-        return False
-    with ir.InsertionPoint(op):
-        if rank == _GROUPED:
-            if sizes_of(k)[2] != 1 or sizes_of(v)[2] != 1:
+        last = chain.last
+        with ir.InsertionPoint(last):
+            q, by_query = _unscaled(chain.q)
+            k, by_key = _unscaled(chain.k)
+            k, by_turned = _unscaled(_turned(make, k))
+            v = chain.v
+            bias = self.masks.add(make, chain.masks, q)
+            key, value = unrepeated(k), unrepeated(v)
+            if key is not None and value is not None:
+                k, v = key, value
+            if rank < _HEADS:  # sequences by head, or with one head
+                q, k, v = (make.unsqueeze(x, [1]) for x in (q, k, v))
+                outer = bias is not None and len(shape_of(bias)) == rank
+                bias = make.unsqueeze(bias, [1]) if bias is not None and outer else bias
+            scale = chain.scale * by_query * by_key * by_turned
+            attended = Attended(q, k, v, bias, scale, chain.softcap, chain.causal)
+            if not self.kernels.fit(attended, chain.softmax):
                 return False
-            batch, groups, each, rows, size = sizes_of(q)
-            q = make.reshape(q, [batch, groups * each, rows, size])
-            k, v = (make.squeeze(x, [2]) for x in (k, v))
-        k = _turned(make, k)
-        terms = list[Mask]()
-        if mask is not None:
-            is_bool = element_type(mask) == ir.IntegerType.get_signless(1)
-            terms = [Mask(mask, -float("inf") if is_bool else None)]
-        bias, causal = masks.add(make, terms, q), bool(attribute(op, "causal", 0))
-        if not fits_kernel(q, k, v, bias):
+            y = attended.build(make)
+            y = make.squeeze(y, [1]) if rank < _HEADS else y
+            y = make.cast(y, element_type(last.results[0]))
+        last.results[0].replace_all_uses_with(y)
+        for op in (last, *chain.others):
+            op.erase()
+        return True
+
+    def fuse_blocked(self, op: ir.Operation, make: NamedBuild) -> bool:
+        """Replace an attention in blocks; return whether it has a kernel."""
+        (q, scale), k, v, *rest = _unscaled(op.operands[0]), *list(op.operands)[1:]
+        rank = len(shape_of(q))
+        mask = rest[0] if rest else None
+        if rank not in (_HEADS, _GROUPED) or (rank == _GROUPED and mask is not None):
             return False
-        y = attend_in_kernel(make, q, k, v, bias, scale=scale, causal=causal)
-        y = make.shaped(y, sizes_of(op.results[0]))
-    op.results[0].replace_all_uses_with(y)
-    op.erase()
-    return True
+        with ir.InsertionPoint(op):
+            if rank == _GROUPED:
+                if sizes_of(k)[2] != 1 or sizes_of(v)[2] != 1:
+                    return False
+                batch, groups, each, rows, size = sizes_of(q)
+                q = make.reshape(q, [batch, groups * each, rows, size])
+                k, v = (make.squeeze(x, [2]) for x in (k, v))
+            k = _turned(make, k)
+            terms = list[Mask]()
+            if mask is not None:
+                is_bool = element_type(mask) == ir.IntegerType.get_signless(1)
+                terms = [Mask(mask, -float("inf") if is_bool else None)]
+            bias, causal = self.masks.add(make, terms, q), bool(attribute(op, "causal", 0))
+            attended = Attended(q, k, v, bias, scale, causal=causal)
+            if not self.kernels.fit(attended, op):
+                return False
+            y = make.shaped(attended.build(make), sizes_of(op.results[0]))
+        op.results[0].replace_all_uses_with(y)
+        op.erase()
+        return True
 
 
 def _unscaled(value: ir.Value) -> tuple[ir.Value, float]:

@@ -28,7 +28,8 @@ class RecomputePass(Pass):
 
     `policy` selects the values: none; light, all except results of products; blocks, all inside
     repeated layers, or inside about sqrt(n) parts if nothing repeats; half, all inside every second
-    block. The search does the same for the alternative that it picks.
+    block. With blocks, weights are cast to a narrower type again too, so that split weights are
+    gathered again. The search does the same for the alternative that it picks.
 
     Refuses a module that is not a training step, and operations without rules.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from unittest import mock
 
 from tensoropt.compiler.cost.device import Device
@@ -14,15 +14,20 @@ from tensoropt.compiler.program.timeline import Step, timeline_of
 from tensoropt.compiler.search.engine.ft import solve_min_time
 from tensoropt.compiler.search.frontier.search import FrontierPoint, frontier_point
 from tensoropt.compiler.search.problem.training_tables import mesh_tables
-from tensoropt.passes import block_attention
+from tensoropt.passes import block_attention, fuse_attention
 from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["families", "fastest_plan", "separate_attention", "steps_of"]
 
 
-def separate_attention() -> AbstractContextManager[object]:
-    """Return a context in which long attention stays separate operators."""
-    return mock.patch.object(block_attention, "_attention_of", return_value=None)
+@contextmanager
+def separate_attention() -> Iterator[None]:
+    """Return a context in which attention stays separate operators."""
+    with (
+        mock.patch.object(block_attention, "_attention_of", return_value=None),
+        mock.patch.object(fuse_attention, "read_chain", return_value=None),
+    ):
+        yield
 
 
 def fastest_plan(graph: Graph, ranks: int, device: Device) -> FrontierPoint:

@@ -198,8 +198,7 @@ def _parts(
     """Return the costs of the parts of a model for a micro-batch on ``tensor`` ranks."""
     point = _point(model, system.planned, tensor, micro_batch, device)
     graph = point.tables.graph
-    attention_s = _attention_s(model, system.precision, tensor, micro_batch, device)
-    times = times_of(point, system, device, attention_s)
+    times = times_of(point, system, device)
     cuts = _cuts(times.order)
     chunks, costs = times.order.home_chunks(cuts), times.step(cuts)
     parameters = [0.0] * len(costs)
@@ -209,20 +208,6 @@ def _parts(
             parameters[int(chunks[node])] += size / system.parameter_bytes
     start, _, layer, _, end = map(_Part, costs, parameters)
     return _Parts(start, layer, end)
-
-
-def _attention_s(
-    model: Gpt | Llama, precision: str, tensor: int, micro_batch: int, device: Device
-) -> float:
-    """Return the time of one kernel for the attention of a layer on one rank, forward."""
-    heads, size = model.heads // tensor, model.width // model.heads
-    keys = (model.sequence + 1) / 2
-    flops = 4.0 * micro_batch * heads * model.sequence * keys * size
-    roofline_s = flops / device.peak_flop_per_s(precision) + device.launch_overhead_s
-    table = device.kernel_table("prefill", precision)
-    if table is None:
-        return roofline_s / device.contraction_efficiency
-    return table.factor((micro_batch * heads, 1.0, keys, float(size))) * roofline_s
 
 
 def predict(

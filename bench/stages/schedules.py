@@ -26,10 +26,10 @@ from stages.systems import PYTORCH_BYTES, System
 from tensoropt.compiler.cost.device import Device, load_device
 from tensoropt.runtime.support.flags import run_command
 
-__all__ = ["ROWS", "predicted"]
+__all__ = ["LLAMA_405B", "ROWS", "TITAN", "predicted"]
 
-_LLAMA = Llama(width=16384, heads=128, groups=8, inner=53248, sequence=8192)
-_TITAN = System(
+LLAMA_405B = Llama(layers=126, width=16384, heads=128, groups=8, inner=53248, sequence=8192)
+TITAN = System(
     attention="kernel", fuses=True, splits_sequence=True, precision="bfloat16",
     recompute="blocks", parameter_bytes=2, gradient_bytes=4, optimizer_bytes=12,
     shards_moments=True, hides_exchange=True, hides_collectives=True,
@@ -72,11 +72,11 @@ def _h100() -> Device:
 
 ROWS = (
     Row(
-        "torchtitan 405B, 1F1B", _LLAMA, _TITAN, _h100(),
+        "torchtitan 405B, 1F1B", LLAMA_405B, TITAN, _h100(),
         Degrees(8, 8, 8, even_chunks(126, 8), 4, 8), 41.0, 82.5 * 2**30,
     ),
     Row(
-        "torchtitan 405B, interleaved", _LLAMA, _TITAN, _h100(),
+        "torchtitan 405B, interleaved", LLAMA_405B, TITAN, _h100(),
         Degrees(8, 8, 8, even_chunks(126, 16), 4, 8), 32.0, 72.7 * 2**30,
     ),
     Row("Alpa GPT 2.6B, fused", _GPT, _ALPA, load_device("v100"), _ALPA_DEGREES, 2.464, 8.745e9),

@@ -22,16 +22,14 @@ from tensoropt.compiler.program.timeline import timeline_of
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.stages.chunk_costs import NodeTimes
 from tensoropt.compiler.stages.order import Floats
+from tensoropt.dialects.onnx import ATTENTIONS
 
 __all__ = ["PYTORCH_BYTES", "System", "times_of"]
 
 PYTORCH_BYTES = 7_500_000_000
 """Memory of a process of PyTorch on a large GPU that is not of tensors: contexts, buffers of NCCL,
 and memory between the blocks of its allocator. Fitted to the runs of `clusters.py`."""
-_PRODUCTS = frozenset(("MatMul", "Einsum", "Gemm"))
-_PROJECTIONS = ("qkv", "q", "k", "v", "out", "norm")
-_BACKWARD = 2.5
-"""Time of the gradient of fused attention, in forward passes (FlashAttention-2, 2307.08691)."""
+_PRODUCTS = frozenset(("MatMul", "Einsum", "Gemm")) | ATTENTIONS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,11 +78,8 @@ class System:
         return nullcontext() if self.attention == "kernel" else separate_attention()
 
 
-def times_of(point: FrontierPoint, system: System, device: Device, attention_s: float) -> NodeTimes:
-    """Return the times of the nodes of a planned step, as the system runs them.
-
-    ``attention_s`` is the time of one kernel for the attention of a layer.
-    """
+def times_of(point: FrontierPoint, system: System, device: Device) -> NodeTimes:
+    """Return the times of the nodes of a planned step, as the system runs them."""
     times = NodeTimes(point)
     graph, ranks = point.tables.graph, int(np.prod(point.mesh))
     op_s, sent_s = np.zeros(len(graph.nodes)), np.zeros(len(graph.nodes))
@@ -96,29 +91,10 @@ def times_of(point: FrontierPoint, system: System, device: Device, attention_s: 
         times.run_s -= (1 - 1 / ranks) * np.where(times.order.runs_once, 0.0, sent_s)
     products = [isinstance(n, Op) and n.info.name in _PRODUCTS for n in graph.nodes]
     times.run_s += np.where(products, op_s * (1 / system.product_rate - 1), 0.0)
-    if system.attention == "kernel":
-        _replace_attention(times, graph, attention_s / system.product_rate)
     if system.fuses:
         for group in _chains(graph):
             _fuse(times, graph, op_s, group, device)
     return times
-
-
-def _is_attention(name: str) -> bool:
-    """Return whether an operator is between the projections of attention."""
-    inside = "/attention/" in name
-    return inside and not any(f"/{o}/" in name or f".{o}." in name for o in _PROJECTIONS)
-
-
-def _replace_attention(times: NodeTimes, graph: Graph, attention_s: float) -> None:
-    """Give the time of one kernel to the operators of attention in a pass of a layer."""
-    first: dict[tuple[str, str], int] = {}
-    for index, node in enumerate(graph.nodes):
-        if isinstance(node, Op) and _is_attention(node.name):
-            times.run_s[index] = 0.0
-            first.setdefault((node.name.partition("/")[0], node.phase), index)
-    for (_, phase), index in first.items():
-        times.run_s[index] = attention_s * (_BACKWARD if phase == "backward" else 1.0)
 
 
 def _chains(graph: Graph) -> Iterable[list[int]]:

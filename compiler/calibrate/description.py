@@ -16,6 +16,7 @@ from tensoropt.compiler.cost.device import Device, device_of
 from tensoropt.compiler.cost.expected_error import ExpectedError, FigureError, MeasuredModel
 from tensoropt.compiler.cost.machine import Machine
 from tensoropt.compiler.cost.measurements import Waiting
+from tensoropt.runtime.device.provider import CPU
 
 __all__ = ["Description", "collective_lines", "figure_lines", "number_text"]
 
@@ -64,6 +65,9 @@ class Description:
         yield f"launch_overhead_s = {number_text(self.basics.floor.node_s)}"
         yield f"step_overhead_s = {number_text(self.basics.floor.graph_s)}"
         yield f"devices_per_node = {self.machine.ranks}"
+        if self.machine.provider != CPU.name and self.base.architectures:
+            capability = min(self.base.architectures) / 10
+            yield f"compute_capability = {capability} # not measured: {self.base.name}'s"
         yield "\n[peak_flop_per_s]"
         yield from self._peaks()
         yield "\n[efficiency]"

@@ -22,6 +22,7 @@ from tensoropt.compiler.support.options import check_combinations
 from tensoropt.compiler.support.progress import Progress
 from tensoropt.compiler.support.version import TOOL
 from tensoropt.compiler.training.spec import AUTO
+from tensoropt.runtime.device.provider import CPU
 from tensoropt.runtime.ops import library_path
 from tensoropt.runtime.plan.dims import mean_of, parse_ranges
 from tensoropt.runtime.session.session import cores
@@ -34,6 +35,7 @@ from tensoropt.runtime.support.rank_options import RankOptions
 if TYPE_CHECKING:
     from tensoropt.compiler.calibrate.run import Calibration, ProfileRequest
     from tensoropt.compiler.calibrate.samples import Measurements
+    from tensoropt.compiler.cost.device import Device
 
 __all__ = ["build_parser", "main"]
 
@@ -188,34 +190,41 @@ def _check_output(path: Path | None) -> None:
 def _request(args: argparse.Namespace, say: Progress) -> ProfileRequest:
     from tensoropt.compiler.calibrate.plans import prepare_model
     from tensoropt.compiler.calibrate.run import ProfileRequest
-    from tensoropt.compiler.cost.device import load_device, runs_attention
+    from tensoropt.compiler.cost.device import load_device
 
     started_s = time.monotonic()
     step = step_of(read_training(args), None)
     if step is not None and step.recompute == AUTO:
         step = replace(step, recompute="none")
     options = RankOptions(**options_in(args, RankOptions))
-    if step is not None:
-        step = replace(step, fuse_attention=runs_attention(options.provider))
     budget_s = args.budget or (_QUICK_S if args.quick else _BUDGET_S)
     ranges = parse_ranges(args.dim)
     dims = {name: mean_of(sizes) for name, sizes in ranges.items()}
     load_device(args.base or "cpu")
-    models = [prepare_model(path, dims, step) for path in args.models]
     machine = _machine(options, say)
     before = _earlier_measurements(args)
     own = None if before is None else load_device(str(args.output))
+    base = args.base or (str(args.output) if own else machine.base)
+    if step is not None:
+        step = step.for_device(_change_provider(load_device(base), options.provider))
+    models = [prepare_model(path, dims, step) for path in args.models]
     return ProfileRequest(
         models,
         args.ranks or machine.ranks,
         options,
         args.name or (own.name if own else machine.name),
-        args.base or (str(args.output) if own else machine.base),
+        base,
         args.quick,
         budget_s,
         before,
         started_s,
     )
+
+
+def _change_provider(base: Device, provider: str) -> Device:
+    """Return the device that is measured, as far as kernels of attention depend on it."""
+    architectures = () if provider == CPU.name else base.architectures
+    return replace(base, provider=provider, architectures=architectures)
 
 
 def _earlier_measurements(args: argparse.Namespace) -> Measurements | None:

@@ -47,7 +47,6 @@ __all__ = [
     "device_of",
     "load_device",
     "names_groups",
-    "runs_attention",
 ]
 
 _FOLDER = Path(__file__).with_name("devices")
@@ -106,7 +105,8 @@ class Device:
     groups, which are on nodes of their own.
 
     ``provider`` is the execution provider of the ranks: of the measurements, or as the description
-    says.
+    says. ``architectures`` are the compute capabilities of GPUs times ten, 90 for H100: one, or of
+    all groups. There are none for processors, and if one is unknown.
     """
 
     name: str
@@ -131,11 +131,12 @@ class Device:
     machine: Machine | None = None
     groups: tuple[Group, ...] = ()
     provider: str = "cuda"
+    architectures: tuple[int, ...] = ()
 
     @property
     def has_attention(self) -> bool:
-        """True if ranks have the kernel of `tensoropt.Attention`."""
-        return runs_attention(self.provider)
+        """True if ranks may have a kernel of `tensoropt.Attention`; a GPU has it for some forms."""
+        return self.provider == "cpu" or bool(self.architectures)
 
     def waits(self, ranks: int) -> Waiting:
         """Return the waiting of ``ranks`` ranks, measured for the next larger or largest number."""
@@ -216,14 +217,6 @@ class Device:
         return tuple(reversed(links))
 
 
-def runs_attention(provider: str) -> bool:
-    """Return whether an execution provider has the kernel of `tensoropt.Attention`.
-
-    It is for processors, not for GPUs.
-    """
-    return provider == "cpu"
-
-
 def device_names() -> list[str]:
     """Return the sorted names of the devices that tensoropt includes."""
     return sorted(path.stem for path in _FOLDER.glob("*.toml"))
@@ -289,7 +282,14 @@ def _grouped(name: str, groups: Sequence[Group], between: Link | None = None) ->
         network=between or _slowest([own.network for own in every]),
         groups=tuple(groups),
         provider="cpu" if all(own.provider == "cpu" for own in every) else "cuda",
+        architectures=_all_architectures(every),
     )
+
+
+def _all_architectures(devices: Sequence[Device]) -> tuple[int, ...]:
+    if not all(own.architectures for own in devices):
+        return ()
+    return tuple(sorted({number for own in devices for number in own.architectures}))
 
 
 def _slowest(links: Sequence[Link]) -> Link:
@@ -400,7 +400,12 @@ def _device(table: Table) -> Device:
         measured_models=read_measured_models(table.tables("measured_model")),
         machine=read_machine(table.optional("measured_on")),
     )
-    device = replace(device, provider=_provider(table, device.machine))
+    capability = table.maybe("compute_capability")
+    device = replace(
+        device,
+        provider=_provider(table, device.machine),
+        architectures=() if capability is None else (round(10 * capability),),
+    )
     for part in (memory, efficiency, links, table):
         part.reject_unread()
     return device

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tensoropt.compiler.cost.attention import attention_of
 from tensoropt.compiler.cost.experts import experts_of
+from tensoropt.compiler.cost.fused_attention import fused_attention_of
 from tensoropt.compiler.cost.kernel import Kernel
 from tensoropt.compiler.cost.products import product_of
 from tensoropt.compiler.layout.rule import Rule, Strategy
@@ -17,6 +18,7 @@ def kernel_of(info: OpInfo, rule: Rule, strategy: Strategy, mesh: Mesh) -> Kerne
     """Return the kernel that one rank runs, ``None`` if the op belongs to no family."""
     return (
         attention_of(info, strategy, mesh)
+        or fused_attention_of(info)
         or experts_of(info, strategy, mesh)
         or product_of(rule, strategy, mesh)
     )

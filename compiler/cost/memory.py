@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tensoropt.compiler.cost.fused_attention import kernel_bytes
 from tensoropt.compiler.layout.sizes import end_of
 from tensoropt.dialects import onnx
 from tensoropt.dialects.elements import type_bytes
@@ -21,6 +22,9 @@ _VIEWS = frozenset(
 )
 
 _INT64_BYTES = 8
+
+_WITH_WORKSPACE = frozenset(f"onnx.{name}" for name in onnx.ATTENTIONS)
+"""Operators with kernels of ours that take memory of GPUs while they run."""
 
 _COPIES_INDICES = frozenset(("onnx.ScatterElements", "onnx.Scatter"))
 """Operators with a CPU kernel in ONNX Runtime that copies all indices, as int64, while it runs."""
@@ -129,6 +133,11 @@ class _Program:
         self.static: dict[ir.Value, int] = {}
         self.lifetimes = lifetimes
         self.works = works  # whether to count working memory, and views once
+        module = function.parent
+        settings = {} if module is None else keys.TRAINING.get(module.attributes, {})
+        self.architectures = [
+            int(own) for own in str(settings.get("architectures", "")).split(",") if own
+        ]
         self.together = 1
 
     def run(self) -> Iterator[ir.Operation | None]:
@@ -176,6 +185,8 @@ class _Program:
                 self.lifetimes.define(value, type_bytes(value.type))
         if len(op.regions):
             self.lifetimes.define(op, body_bytes(op))
+        elif self.architectures and op.name in _WITH_WORKSPACE:
+            self.lifetimes.define(op, kernel_bytes(op, self.architectures))
         elif self.works and op.name in _COPIES_INDICES:
             indices = ir.RankedTensorType(op.operands[1].type)
             self.lifetimes.define(op, _INT64_BYTES * end_of(sizes_of_type(indices)))

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from tensoropt.compiler.cost.compute import FREE, local_bytes, measured_operator
 from tensoropt.compiler.cost.device import Device
+from tensoropt.compiler.cost.fused_attention import attention_workspace_bytes, has_kernel
 from tensoropt.compiler.cost.measurements import Context, context_of
 from tensoropt.compiler.cost.nodes import apart_s, inner_steps, node_time_s
 from tensoropt.compiler.layout.rule import InnerKind, Strategy
@@ -90,6 +91,9 @@ class NodeCosts:
         if not self.graph.storage.private.isdisjoint(node.results):
             return ()
         every = node_options(self.graph, node, self.mesh, whole=index in whole_nodes(self.graph))
+        if isinstance(node, Op):
+            gpus = self.mesh, self.device.architectures
+            every = tuple(own for own in every if has_kernel(node.info, own, *gpus))
         conditions = self.graph.conditions.get(index, ()) if self.pins_nodes else ()
         if not conditions:
             return every
@@ -173,10 +177,12 @@ class NodeCosts:
         return total
 
     def inner_bytes(self, node: Node, strategy: Strategy) -> int:
-        """Return the bytes of bodies and inner steps, besides operands and results."""
+        """Return the bytes of bodies, inner steps and kernels, besides operands and results."""
         if node.constant or not isinstance(node, Op):
             return 0
-        return node.info.inner_bytes + node.rule.inner_bytes(strategy, self.mesh)
+        kernel = node.info, strategy, self.mesh, self.device.architectures
+        inner = node.info.inner_bytes + node.rule.inner_bytes(strategy, self.mesh)
+        return inner + attention_workspace_bytes(*kernel)
 
     def transient_bytes(
         self, node: Node, strategy: Strategy, but: Container[int] = frozenset()

@@ -5,6 +5,9 @@ are saved. When the gradient arrives at the block, the required ops are run agai
 saved values through ``tensoropt.Barrier(x, after)``, which returns x once the gradient ``after``
 has been computed. This keeps clones from running early or being merged with their originals.
 
+By "blocks", copies of weights in a narrower type are cast again, too. So a rank that has a part of
+a weight gathers it again for the backward pass, and has the whole of it for one layer at a time.
+
 The step is built and read once; the graph of each policy is derived from it, and the clones of the
 chosen policy are written into the IR after the search (``passes/recompute.py``).
 """
@@ -71,6 +74,24 @@ class Recomputation:
         return divide(kinds, lives)
 
     @cached_property
+    def narrowed(self) -> dict[int, int]:
+        """The copies of weights in a narrower type, with the block that reads each first."""
+        values, places = self.graph.values, {op: place for place, op in enumerate(self.ops)}
+        found = {}
+        for index in weight_ops(self.graph):
+            node = self.graph.op(index)
+            read = [
+                places[reader] for reader, _ in values[node.results[0]].uses if reader in places
+            ]
+            if node.info.name == "Cast" and read and _is_narrower(node.info):
+                found[node.results[0]] = self.block_of[min(read)]
+        return found
+
+    def block(self, value: int) -> int:
+        """Return the block that computes ``value``, or reads this copy of a weight first."""
+        return self.narrowed[value] if value in self.narrowed else self.block_of[self.place[value]]
+
+    @cached_property
     def crossing(self) -> set[int | None]:
         """The forward values that another block reads."""
         found = set[int | None]()
@@ -95,6 +116,8 @@ class Recomputation:
 
     def saves(self, value: int, policy: str) -> bool:
         """Return whether the backward pass reads ``value`` itself, and not a clone."""
+        if value in self.narrowed:
+            return policy != "blocks" or self.narrowed[value] == self.last_block
         place = self.place.get(value)
         if place is None or value in self.crossing:
             return True
@@ -115,6 +138,12 @@ def _forward_ops(graph: Graph) -> list[int]:
         for index, node in enumerate(graph.nodes)
         if isinstance(node, Op) and node.is_forward and index not in fixed
     ]
+
+
+def _is_narrower(info: OpInfo) -> bool:
+    """Return whether the result of an op has smaller elements than its operand."""
+    operand, result = info.operands[0], info.results[0]
+    return operand is not None and result is not None and result.item_bytes < operand.item_bytes
 
 
 class _Derivation:
@@ -152,7 +181,7 @@ class _Derivation:
         if self.plan.saves(value, self.policy):
             return value
         if value not in self.clones:
-            block = self.plan.block_of[self.plan.place[value]]
+            block = self.plan.block(value)
             if self.arrived is not None:
                 self.after.setdefault(block, self.arrived)
             if block not in self.after:
@@ -199,11 +228,12 @@ class _Derivation:
         producer = self.step.values[value].producer
         node = self.step.nodes[producer]
         is_fed = isinstance(node, Argument) and node.is_fed
-        if not is_fed and value not in self.plan.place:
+        is_narrowed = self.step.op(reader).results[0] in self.plan.narrowed
+        if not is_fed and not is_narrowed and value not in self.plan.place:
             return value
         if (block, value) not in self.barriers:
             barrier = self._barrier(value, self.after[block])
-            barrier.follows = self._leader(reader if is_fed else producer)
+            barrier.follows = self._leader(reader if is_fed or is_narrowed else producer)
             self._append(barrier, [self.step.values[value].info])
             self.barriers[block, value] = barrier.results[0]
         return self.barriers[block, value]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
 from tensoropt.compiler.training.tables import listed_tables
@@ -49,8 +49,14 @@ def training_notes(
     yield from _exporter(module)
     if precision == "bfloat16":
         yield "note: ONNX Runtime has no bfloat16 kernels for CPUs: run this with --provider cuda"
+    scored = keys.SCORED.get(step.operation.attributes, {})
+    for reason, names in scored.items():
+        yield (
+            "note: attention without a kernel of its own, which takes more time and memory, as it "
+            f"has {reason}: {_names(names)}"
+        )
     if keys.TRAINING.get(step.operation.attributes, {}).get("fuse_attention") == "true":
-        yield from _with_scores(step)
+        yield from _with_scores(step, {name for names in scored.values() for name in names})
     left = sorted(count_missing_kernels(step).items())
     if left:
         opset = onnx.opsets(step)[""]
@@ -58,8 +64,8 @@ def training_notes(
         yield f"note: without CUDA kernels, and so on the CPU with --provider cuda too: {ops}"
 
 
-def _with_scores(step: ir.Module) -> Iterator[str]:
-    """Yield a line on attention that is not one operation."""
+def _with_scores(step: ir.Module, known: Container[str]) -> Iterator[str]:
+    """Yield a line on attention that is not one operation, and for which no reason is known."""
     block = onnx.function(step).regions[0].blocks[0]
     names = [
         onnx.node_name(op.operation) or "Softmax"
@@ -68,6 +74,7 @@ def _with_scores(step: ir.Module) -> Iterator[str]:
         and onnx.phase(op.operation) == "forward"
         and _weighs_values(op.operation)
         and _has_scores(op.operation.operands[0])
+        and onnx.node_name(op.operation) not in known
     ]
     if names:
         yield (

@@ -24,7 +24,7 @@ __all__ = ["NARROW", "WIDE", "compute_in"]
 _NARROW = """
     MatMul Gemm Einsum Conv ConvTranspose DeformConv Attention LSTM GRU RNN
     com.microsoft.FusedMatMul com.microsoft.MultiHeadAttention com.microsoft.Attention
-    com.microsoft.GroupQueryAttention tensoropt.BlockedAttention
+    com.microsoft.GroupQueryAttention tensoropt.Attention tensoropt.BlockedAttention
 """
 NARROW = frozenset(_NARROW.split())
 """Ops that always run narrow."""
@@ -36,6 +36,7 @@ _WIDE = """
     ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMean ReduceProd ReduceSum ReduceSumSquare Resize
     Sinh Softmax SoftmaxCrossEntropyLoss Softplus Sqrt Tan
 """
+_WITH_SUMS = frozenset(f"onnx.{name}" for name in (onnx.ATTENTION, onnx.BLOCKED_ATTENTION))
 WIDE = frozenset(_WIDE.split())
 """Ops that run in float32: exponentials, statistics and sums. Ops without a schema do too."""
 
@@ -116,7 +117,7 @@ class _Walk:
         else:
             known = f"{domain}.{name}" in NARROW
             operands, results = (list(range(count if known else 0)) for count in counts)
-            if op.name == f"onnx.{onnx.BLOCKED_ATTENTION}":  # its totals are always wide
+            if op.name in _WITH_SUMS:  # the sums of exponentials are always wide
                 results = results[:1]
         return (
             [i for i in operands if self._is_ours(op.operands[i])],

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.training.gradients.kernel_attention import AttentionKernels
 from tensoropt.compiler.training.gradients.registry import TRAINING_OPSET, Training
 from tensoropt.compiler.training.losses import build_loss
 from tensoropt.compiler.training.marks import Marker, Marking, number_of
@@ -33,17 +34,18 @@ from tensoropt.dialects.topt import keys
 __all__ = ["build_training_step"]
 
 
-def build_training_step(module: ir.Module, spec: TrainingSpec, *, fuses: bool = False) -> None:
+def build_training_step(
+    module: ir.Module, spec: TrainingSpec, kernels: AttentionKernels | None = None
+) -> None:
     """Turn the forward `@main` of a prepared ``module`` into the training step of ``spec``.
 
-    With ``fuses``, attention operators become `tensoropt.Attention` where its kernel has their
-    form. Linear in the operations. Raises UserError for a symbolic dimension, an opset before
-    ``TRAINING_OPSET``, a loss that does not exist, an op without a gradient, and if the loss
-    depends on no parameter.
+    Attention operators with one of the ``kernels`` become `tensoropt.Attention`. Linear in the
+    operations. Raises UserError for a symbolic dimension, an opset before ``TRAINING_OPSET``, a
+    loss that does not exist, an op without a gradient, and if the loss depends on no parameter.
     """
     _check(module)
     with module.context, ir.Location.unknown():
-        _Step(module, spec, fuses=fuses).build()
+        _Step(module, spec, kernels).build()
 
 
 def _check(module: ir.Module) -> None:
@@ -70,8 +72,10 @@ def _check_static(kind: ir.Type, where: str) -> None:
 
 
 class _Step:
-    def __init__(self, module: ir.Module, spec: TrainingSpec, *, fuses: bool) -> None:
-        self.module, self.spec, self.fuses = module, spec, fuses
+    def __init__(
+        self, module: ir.Module, spec: TrainingSpec, kernels: AttentionKernels | None
+    ) -> None:
+        self.module, self.spec, self.kernels = module, spec, kernels
         self.marker = Marker()
         self.versions = onnx.opsets(module)
         self.opset = self.versions[""]
@@ -84,8 +88,9 @@ class _Step:
         with ir.InsertionPoint(self.signature.block):
             make = self._builder("loss", "forward")
             loss, weight = build_loss(make, self.signature, self.spec.loss)
-            training = Training(self._seed, self.buffers.__setitem__, fuses=self.fuses)
+            training = Training(self._seed, self.buffers.__setitem__, kernels=self.kernels)
             taped = tape(self.signature.block, self.versions, self.marker, training)
+            self._note_scored()
             parameters = [w for w in parameters if w not in self.buffers]
             reverse = Reverse(taped, set(parameters), self.marker, self.opset)
             reverse.run(loss, self._seed_gradient(loss))
@@ -131,6 +136,15 @@ class _Step:
         with ir.InsertionPoint(block):
             for key, element in elements.items():
                 outputs[key] = self._builder("loss", "forward").cast(outputs[key], element)
+
+    def _note_scored(self) -> None:
+        """Note the attention operators without a kernel, in addition to those of the pass."""
+        attributes = self.module.operation.attributes
+        scored = dict(keys.SCORED.get(attributes, {}))
+        for reason, names in () if self.kernels is None else self.kernels.refused.items():
+            scored[reason] = [*scored.get(reason, []), *names]
+        if scored:
+            keys.SCORED.set(attributes, scored)
 
     def _parameters(self) -> list[ir.Value]:
         """Return the weights to train: neither marked `topt.fixed` nor frozen."""

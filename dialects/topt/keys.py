@@ -72,6 +72,7 @@ __all__ = [
     "RESULT",
     "RULE",
     "SCHEDULE",
+    "SCORED",
     "SEARCH",
     "SEARCHED",
     "STAGES",
@@ -260,6 +261,8 @@ LOST = _key("lost", _TEXTS, MODULE)
 """Parameters of the PyTorch model that the exporter folded into others or left out."""
 TIED = _key("tied", _TEXT_LISTS, MODULE)
 """Other names of weights in the PyTorch model, by weight."""
+SCORED = _key("scored", _TEXT_LISTS, MODULE)
+"""The nodes of attention of a training step that have no kernel, by the reason."""
 MISSING = _key("missing", _TEXTS, MODULE)
 """The files of external data that were missing at import."""
 UNTIED = _key("untied", _FLAG, MODULE)

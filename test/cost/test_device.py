@@ -54,14 +54,23 @@ def test_built_in_names() -> None:
     assert device_names() == known.split()
 
 
-def test_only_processors_have_the_kernel_of_attention(tmp_path: Path) -> None:
-    assert [name for name in device_names() if load_device(name).has_attention] == ["cpu"]
+def test_processors_and_known_gpus_may_have_the_kernel_of_attention(tmp_path: Path) -> None:
+    assert all(load_device(name).has_attention for name in device_names())
     path = tmp_path / "toy.toml"
-    for text, expected in ((GOOD, False), ('provider = "cpu"\n' + GOOD, True)):
-        path.write_text(text)
+    for line, expected in (
+        ("", False),
+        ('provider = "cpu"', True),
+        ("compute_capability = 9", True),
+    ):
+        path.write_text(f"{line}\n{GOOD}")
         load_device.cache_clear()
         assert load_device(str(path)).has_attention == expected
     assert not load_device("cpu:1,h100:1").has_attention
+
+
+def test_unlike_gpus_have_the_kernels_of_all_architectures() -> None:
+    assert load_device("cpu").architectures == ()
+    assert load_device("h200:4,a100:4,h100:4").architectures == (80, 90)
 
 
 def test_a_device_of_ones_own(tmp_path: Path) -> None:
@@ -162,7 +171,8 @@ def test_missing_file(tmp_path: Path) -> None:
             ": unknown key, expected one of memory, efficiency, link, name, peak_flop_per_s, "
             "launch_overhead_s, devices_per_node, step_overhead_s, host_launch_s, operator, "
             "collective, kernel, waiting, process, overlap, expected_error, measured_model, "
-            "measured_on, provider, got: 'efficency', did you mean 'efficiency'?",
+            "measured_on, compute_capability, provider, "
+            "got: 'efficency', did you mean 'efficiency'?",
         ),
         ("[efficiency]\ncontraction = 0.5", "", ": 'efficiency': expected a table, got: nothing"),
         (

@@ -151,7 +151,10 @@ def test_a_kernel_takes_its_share_of_the_roofline() -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_is_measured_on_the_included_gpus(family: str) -> None:
-    for name in ("a100", "h100", "h200", "b200", "b300", "gb200", "l40s", "rtx_pro_6000"):
+    names = ["a100", "h100", "h200", "b200", "b300", "gb200", "l40s", "rtx_pro_6000"]
+    if family.startswith("attention"):
+        names.remove("rtx_pro_6000")  # has no kernel of attention in training
+    for name in names:
         table = load_device(name).kernel_table(family, "float16")
         assert table is not None
         assert len(table.knots) == len(FAMILIES[family])

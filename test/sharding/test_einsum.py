@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from budgets import examples
 from hypothesis import given
@@ -11,6 +12,8 @@ from sharding.harness import Case, check, normal, offered
 from tensoropt.compiler.sharding.ops import einsum
 from tensoropt.compiler.sharding.ops.einsum import parse_equation
 from tensoropt.compiler.sharding.ops.einsum_products import as_matmul, as_matrices
+from tensoropt.compiler.sharding.rule.strategies import strategies
+from tensoropt.runtime.layout.mesh import Mesh
 
 MESHES = [(2,), (4,), (2, 2)]
 SIZES = dict(zip("abcd", (2, 4, 6, 8), strict=True))
@@ -88,6 +91,19 @@ def test_types_without_einsum_are_multiplied_by_matmul(
     check(case(equation, *shapes), mesh, opens=False)
     assert made
     assert all(value is not None for value in made)
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+def test_a_narrow_product_is_cast_to_a_wide_sum(mesh: tuple[int, ...]) -> None:
+    whole = (np.round(2 * normal(*shape, seed=i)) for i, shape in enumerate([(4, 6), (4, 8)]))
+    x, y = (values.astype(np.float16) for values in whole)  # without rounding
+    expected = x.astype(np.float32).T @ y.astype(np.float32)
+    own = Case("Einsum", [x, y], {"equation": "tm,tn->mn"}, expected=[expected])
+    report = check(own, mesh, opens=False, rtol=1e-2, atol=1e-2)
+    alone = strategies(report.rule, Mesh((1,)))[0]
+    assert report.rule.inner_bytes(alone, Mesh((1,))) == 2 * expected.size
+    (step,) = report.rule.inner_steps(alone, Mesh((1,)))
+    assert step == ("copy", (), 3 * expected.size)
 
 
 def test_a_diagonal_declines() -> None:

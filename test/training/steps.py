@@ -55,11 +55,17 @@ def spec_of(loss: str, optimizer: str = "sgd", **held: Any) -> TrainingSpec:
     return TrainingSpec(parse_loss(loss), Optimizer(optimizer, **of_optimizer), **held)
 
 
-def build(path: Path, spec: TrainingSpec, *, fuses: bool = False) -> ir.Module:
-    """Return the module of the step of the model in ``path``; ``fuses`` is for processors."""
+def build(
+    path: Path, spec: TrainingSpec, *, fuses: bool = False, architectures: str = ""
+) -> ir.Module:
+    """Return the module of the step of the model in ``path``.
+
+    ``fuses`` is for processors, or for GPUs of all ``architectures``.
+    """
     module = load(path, {}, training=True)
     run_phase(module, "prepare", training=True)
-    step = replace(BuildTrainingStepPass.from_spec(spec), fuse_attention=fuses)
+    step = BuildTrainingStepPass.from_spec(spec)
+    step = replace(step, fuse_attention=fuses, architectures=architectures)
     passes = [step, AddRulesPass()]
     Pipeline([*passes, RecomputePass(spec.recompute)]).run(module)
     return module
@@ -82,12 +88,14 @@ class Step:
     folder: Path
     library: Path | None = None
     fuses: bool = False
+    architectures: str = ""
     state: dict[str, Array] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         source, target = self.folder / "model.onnx", self.folder / "step.onnx"
         source.write_bytes(self.model.SerializeToString())
-        self.module = build(source, self.spec, fuses=self.fuses)
+        options = {"fuses": self.fuses, "architectures": self.architectures}
+        self.module = build(source, self.spec, **options)
         self.updates = {r["updates"]: r["name"] for r in self._results() if "updates" in r}
         self._export(target, source)
         weights = {t.name: numpy_helper.to_array(t) for t in self.model.graph.initializer}
@@ -116,11 +124,15 @@ class Step:
         onnx.save(proto, target)
 
     def _session(self, target: Path) -> ort.InferenceSession:
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = 1
+        options = self._options()
         if self.library is not None:
             options.register_custom_ops_library(str(self.library))
         return ort.InferenceSession(str(target), options, providers=["CPUExecutionProvider"])
+
+    def _options(self) -> ort.SessionOptions:
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = 1
+        return options
 
     def run(self, feeds: Mapping[str, Array], **hyper: float) -> dict[str, Array]:
         """Return all that one run gives; ``state`` stays."""

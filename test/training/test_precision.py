@@ -11,8 +11,9 @@ import pytest
 import torch
 from steps import Array, Node, Step, build, model_of, spec_of
 
+from tensoropt.dialects.kernels import count_missing_kernels
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.onnx import function, node_name
+from tensoropt.dialects.onnx import function, node_name, walk
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((8, 6)).astype(np.float32)
@@ -195,6 +196,28 @@ def test_branches_read_float32(tmp_path: Path) -> None:
     step = Step(held, spec, tmp_path)
     (loss,) = step.step(feeds, learning_rate=0.1, loss_scale=1.0)
     np.testing.assert_allclose(loss, (np.exp(X / 2) @ WEIGHTS["w0"]).sum(), 1e-2)
+
+
+def test_gradients_of_weights_are_products_in_bfloat16_and_sums_in_float32(tmp_path: Path) -> None:
+    nodes: list[Node] = [
+        ("MatMul", ["x", "w0"], "m0", {}),
+        ("MatMul", ["m0", "w1"], "m1", {}),
+        ("ReduceSum", ["m1"], "l", {"keepdims": 0}),
+    ]
+    feeds = {"x": np.ones((2, 8, 6), np.float32)}
+    weights = {name: WEIGHTS[name] for name in ("w0", "w1")}
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model_of(nodes, feeds, ["l"], weights).SerializeToString())
+    step = build(path, spec_of("output:l", precision="bfloat16"))
+    products = [op for op in walk(function(step)) if op.name == "onnx.Einsum"]
+    values = [(*op.operands, *op.results) for op in products]
+    kinds = [[str(value.type.element_type) for value in own] for own in values]
+    assert sorted(kinds) == [["bf16", "bf16", "bf16"], *[["bf16", "bf16", "f32"]] * 2]
+    for op in products:
+        if str(op.results[0].type.element_type) == "f32":  # a gradient, not rounded in between
+            (use,) = op.results[0].uses
+            assert use.owner.operation.name == "onnx.Identity"
+    assert not count_missing_kernels(step)
 
 
 def test_weights_of_a_convolution_have_their_gradient_from_products(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from tensoropt.compiler.program.graph import Op
 from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.program.recompute import Recomputation
 from tensoropt.compiler.training.spec import RECOMPUTE
-from tensoropt.dialects.onnx import function
+from tensoropt.dialects.onnx import arguments, function
+from tensoropt.dialects.topt import keys
 from tensoropt.passes.pipeline import Pipeline, parse_pipeline
 from tensoropt.passes.recompute import RecomputePass
 from tensoropt.runtime.ops import library_path
@@ -190,12 +191,42 @@ def test_clones_follow_and_repeat_their_originals(tmp_path: Path) -> None:
     assert all(set(op.results) <= barred for op in again)
 
 
-@pytest.mark.parametrize("make", [stacked, tapering, noisy])
+def test_narrow_copies_of_weights_are_made_again_in_blocks(tmp_path: Path) -> None:
+    """So that a rank with parts of weights has the whole of them for one layer at a time."""
+    model, states, copies = stacked(), {}, {}
+    for policy in ("none", "light", "blocks"):
+        folder = tmp_path / policy
+        folder.mkdir()
+        spec = spec_of("output:l", recompute=policy, precision="float16")
+        step = Step(model, spec, folder, library_path())
+        before = dict(step.state)
+        step.step(feeds(model), learning_rate=1.0, loss_scale=1.0)
+        states[policy] = {name: before[name] - step.state[name] for name in before}
+        block = function(step.module).regions[0].blocks[0]
+        barriers = [op for op in block if op.operation.name == "onnx.tensoropt.Barrier"]
+        read = {op.operation.operands[0] for op in barriers}
+        pairs = arguments(function(step.module))
+        copies[policy] = [value for value, own in pairs if keys.STATE.on(own) and value in read]
+    for policy in ("light", "blocks"):
+        for name, gradient in states["none"].items():
+            scale = float(np.abs(gradient).max())
+            np.testing.assert_allclose(states[policy][name], gradient, 0, 1e-2 * scale)
+    assert not copies["none"]
+    assert not copies["light"]
+    assert len(copies["blocks"]) >= 4 * (LAYERS - 2)  # not of the last block
+
+
+@pytest.mark.parametrize(
+    ("make", "precision"),
+    [(stacked, "float32"), (tapering, "float32"), (noisy, "float32"), (stacked, "float16")],
+)
 @pytest.mark.parametrize("policy", RECOMPUTE)
-def test_the_searched_graph_is_the_graph_of_the_ir(make, policy: str, tmp_path: Path) -> None:
+def test_the_searched_graph_is_the_graph_of_the_ir(
+    make, precision: str, policy: str, tmp_path: Path
+) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(make().SerializeToString())
-    module = build(path, spec_of("output:l"))
+    module = build(path, spec_of("output:l", precision=precision))
     derived = Recomputation(read_graph(module)).derive(policy)
     Pipeline([RecomputePass(policy)]).run(module)
     found = read_graph(module)

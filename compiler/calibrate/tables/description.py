@@ -33,6 +33,7 @@ __all__ = [
     "collective_misses",
     "describe_tables",
     "fit_tables",
+    "kernel_lines",
     "kernel_misses",
 ]
 
@@ -89,14 +90,19 @@ class FittedTables:
             yield f"\n[expected_error.parts.{part}] # |predicted / measured - 1| of rows left out"
             yield from figure_lines(figure)
         for (family, dtype), table in self.kernels.items():
-            yield f"\n[kernel.{family}.{dtype}] # time over the roofline, the last size fastest"
-            for axis, knots in zip(FAMILIES[family], table.knots, strict=True):
-                yield f"{axis} = [{', '.join(f'{knot:g}' for knot in knots)}]"
-            yield "factors = ["
-            text = ", ".join(number_text(factor) for factor in table.factors)
-            yield from textwrap.wrap(f"{text},", 100, initial_indent="  ", subsequent_indent="  ")
-            yield "]"
+            yield from kernel_lines(family, dtype, table)
         yield from collective_lines(self.collectives)
+
+
+def kernel_lines(family: str, dtype: str, table: SizeTable) -> Iterator[str]:
+    """Yield the lines of a table of kernels."""
+    yield f"\n[kernel.{family}.{dtype}] # time over the roofline, the last size fastest"
+    for axis, knots in zip(FAMILIES[family], table.knots, strict=True):
+        yield f"{axis} = [{', '.join(f'{knot:g}' for knot in knots)}]"
+    yield "factors = ["
+    text = ", ".join(number_text(factor) for factor in table.factors)
+    yield from textwrap.wrap(f"{text},", 100, initial_indent="  ", subsequent_indent="  ")
+    yield "]"
 
 
 def describe_tables(tables: Tables, base: str, name: str | None) -> tuple[FittedTables, str]:

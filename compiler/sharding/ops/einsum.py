@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from tensoropt.compiler.layout.rule import Filled, Rule
+from tensoropt.compiler.layout.rule import Filled, InnerStep, Rule
 from tensoropt.compiler.sharding.ops.einsum_products import as_matmul, as_matrices
 from tensoropt.compiler.sharding.rule.arithmetic import Arithmetic
 from tensoropt.compiler.sharding.rule.factors import FactorMap, adds_up, linear_in, rule_of
 from tensoropt.compiler.sharding.rule.local_op import LocalOp
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
+from tensoropt.dialects.build import element_type
+from tensoropt.dialects.kernels import EINSUM_SINCE
 from tensoropt.dialects.mlir import ir
 
 __all__ = ["einsum", "parse_equation"]
@@ -21,8 +23,8 @@ _ELLIPSIS = "..."
 _FLOATS = frozenset(("float16", "bfloat16", "float32", "float64"))
 """Element types of Gemm."""
 _GEMM_ALONE = frozenset(("bfloat16",))
-"""Element types that Einsum has since `_EINSUM_SINCE`. On CPUs ONNX Runtime has only the Einsum."""
-_GEMM_SINCE, _EINSUM_SINCE = 13, 28
+"""Element types that Einsum has since `EINSUM_SINCE`. On CPUs ONNX Runtime has only the Einsum."""
+_GEMM_SINCE = 13
 
 
 def parse_equation(equation: str, ranks: Sequence[int]) -> tuple[list[list[str]], list[str]]:
@@ -57,8 +59,30 @@ def einsum(info: OpInfo) -> Rule | None:
     labels = dict.fromkeys(label for term in (result, *operands) for label in term)
     factors = [_loop(info, label, operands, result) for label in labels]
     linear = linear_in(info, *((index,) for index in range(len(operands))))
-    flops = float(len(operands))
-    return rule_of(info, factors, linear=linear, localize=Filled(_localize), flops_per_point=flops)
+    kept = tuple(list(labels).index(label) for label in result)
+    return rule_of(
+        info,
+        factors,
+        linear=linear,
+        localize=Filled(_localize),
+        flops_per_point=float(len(operands)),
+        inner=_widening(info, kept),
+    )
+
+
+def _widening(info: OpInfo, factors: tuple[int, ...]) -> tuple[InnerStep, ...]:
+    """Return the cast of a product of narrow operands to a wide result along ``factors``.
+
+    The narrow product is read and the wide one written, and both are in memory.
+    """
+    operand, result = info.operands[0], info.results[0]
+    if operand is None or result is None or operand.item_bytes == result.item_bytes:
+        return ()
+    pass_bytes = (operand.item_bytes + result.item_bytes) // 2
+    return (
+        InnerStep((), factors, pass_bytes, "copy"),
+        InnerStep((), factors, operand.item_bytes, "memory"),
+    )
 
 
 def _terms(info: OpInfo) -> tuple[list[list[str]], list[str]]:
@@ -67,19 +91,23 @@ def _terms(info: OpInfo) -> tuple[list[list[str]], list[str]]:
 
 
 def _localize(local: LocalOp) -> list[ir.Value]:
-    """Return one matrix product if the operands can be read as matrices in place, else a copy."""
+    """Return one matrix product if the operands can be read as matrices in place, else a copy.
+
+    A product of bfloat16 may have a result in float32, which is cast.
+    """
     terms, result = _terms(local.info)
-    tensor = local.info.results[0]
+    tensor, kind = local.info.operands[0], local.result_types[0]
     assert tensor is not None
     version, is_alone = local.info.standard_version, tensor.dtype in _GEMM_ALONE
-    has_einsum = is_alone and version >= _EINSUM_SINCE
+    has_einsum = is_alone and version >= EINSUM_SINCE
     if tensor.dtype not in _FLOATS or version < _GEMM_SINCE or has_einsum:
         return local.clone()
     make = Arithmetic(local)
     product = as_matrices(make, local.operands, terms, result)
-    if product is None and is_alone:
+    wide = ir.RankedTensorType(kind).element_type
+    if product is None and (is_alone or wide != element_type(local.operands[0])):
         product = as_matmul(make, local.operands, terms, result)
-    return local.clone() if product is None else [product]
+    return local.clone() if product is None else [make.cast(product, wide)]
 
 
 def _loop(

@@ -27,6 +27,7 @@ from tensoropt.compiler.sharding.rule.factors import FactorMap, aligned, present
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.registry import sharding_rule
 from tensoropt.compiler.sharding.rule.ring_steps import Extents
+from tensoropt.compiler.sharding.rule.seen import mean_seen
 from tensoropt.compiler.sharding.rule.windows import window_loop
 
 __all__ = ["attention", "attention_gradient"]
@@ -76,6 +77,8 @@ def _rule(info: OpInfo, places: Places) -> Rule | None:
     causal, halves = bool(info.attribute("causal", 0)), has_halves(info, places)
     extents = _extents(info, places, causal=halves)
     share = 0.5 if causal else 1.0  # half of the keys are hidden
+    if causal and (window := int(info.attribute("window", 0))):
+        share = mean_seen(0, query[2] or 1, window) / keys
     travels = query[2] == keys and len(info.results) == len(places.results + places.key_gradients)
     steps = [*_combining(info, extents)] if places is FORWARD else []
     return rule_of(

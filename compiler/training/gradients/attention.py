@@ -14,7 +14,7 @@ from tensoropt.compiler.training.gradients.heads import (
     attend_in_blocks,
     boolean_bias,
 )
-from tensoropt.compiler.training.gradients.kernel_attention import attend_in_kernel, fits_kernel
+from tensoropt.compiler.training.gradients.kernel_attention import Attended
 from tensoropt.compiler.training.gradients.registry import (
     Backward,
     ForwardOp,
@@ -77,18 +77,19 @@ def _in_kernel(
     """Return attention as one operation with a kernel, ``None`` if the kernel lacks its form."""
     make, (query, key, value) = f.make, values
     is_wide = f.info.attribute("softmax_precision", _FLOAT) == _FLOAT
-    if not f.training.fuses or f.has_result(3) or not is_wide:
+    kernels = f.training.kernels
+    if kernels is None or f.has_result(3) or not is_wide:
         return None
     queries = Heads(heads.queries, 1)
     q, k, v = queries.query(make, query), heads.unpack(make, key), heads.unpack(make, value)
     bias = None
     if f.has(_MASK):
         bias = _explicit_mask(f, f.operands[_MASK], q, sizes_of(k)[-2], -math.inf)[1]
-    if not fits_kernel(q, k, v, bias):
-        return None
     softcap = float(f.info.attribute("softcap", 0.0))
-    y = attend_in_kernel(make, q, k, v, bias, scale=scale, softcap=softcap, causal=causal)
-    return queries.result(make, y, packed=len(f.info.shape(0)) == _PACKED)
+    attended = Attended(q, k, v, bias, scale, softcap, causal)
+    if not kernels.fit(attended, f.op):
+        return None
+    return queries.result(make, attended.build(make), packed=len(f.info.shape(0)) == _PACKED)
 
 
 def _is_plain(f: ForwardOp) -> bool:

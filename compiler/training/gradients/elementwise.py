@@ -7,6 +7,7 @@ from functools import reduce
 from tensoropt.compiler.training.gradients.registry import Backward, Gradients, gradient
 from tensoropt.dialects.build import element_type
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.onnx import made_by
 
 __all__: list[str] = []
 
@@ -175,8 +176,11 @@ def mod(b: Backward) -> Gradients:
 
 @gradient("Cast", "CastLike")
 def cast(b: Backward) -> Gradients:
-    """dY, cast back."""
-    return b.first(b.make.cast(b.dy, element_type(b.operands[0])))
+    """dY, cast back; or the value before, if it was cast from the type of the operand."""
+    element, earlier = element_type(b.operands[0]), made_by(b.dy, "Cast")
+    if earlier is not None and element_type(earlier.operands[0]) == element:
+        return b.first(earlier.operands[0])
+    return b.first(b.make.cast(b.dy, element))
 
 
 @gradient("Floor", "Ceil", "Round", "Sign")

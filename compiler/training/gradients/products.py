@@ -133,11 +133,19 @@ def _gemm(
 
 
 def einsum(make: Build, factors: Sequence[tuple[ir.Value, Labels]], result: Labels) -> ir.Value:
-    """Return the Einsum of ``factors``, summed over all labels that ``result`` lacks."""
+    """Return the Einsum of ``factors``, summed over all labels that ``result`` lacks.
+
+    Sums over several loops are long, as in gradients of weights, over all tokens. A rank computes a
+    product of bfloat16 in bfloat16, and such a result is in float32 until the parts of all ranks
+    are added up.
+    """
     sizes = _sizes(factors)
     letters = dict(zip(sizes, string.ascii_letters, strict=False))
     terms = ("".join(letters[label] for label in labels) for _, labels in factors)
     equation = f"{','.join(terms)}->{''.join(letters[label] for label in result)}"
     operands = [x for x, _ in factors]
-    kind = tensor_type([sizes[label] for label in result], element_type(operands[0]))
-    return make.onnx("Einsum", operands, kind, equation=ir.StringAttr.get(equation))
+    element = element_type(operands[0])
+    is_long = len(sizes) - len(result) > 1 and isinstance(element, ir.BF16Type)
+    kind = tensor_type([sizes[label] for label in result], ir.F32Type.get() if is_long else element)
+    y = make.onnx("Einsum", operands, kind, equation=ir.StringAttr.get(equation))
+    return make.cast(y, element)

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from tensoropt.compiler.training.gradients.kernel_attention import AttentionKernels
+
 __all__ = [
     "TRAINING_OPSET",
     "Backward",
@@ -125,14 +127,14 @@ class Training:
 
     ``seed`` returns the int64 scalar input of the step, which differs in every step. ``update``
     sets the value that a buffer (an argument of ``@main``, such as a running mean) has after the
-    step. ``number`` returns a new number each time, to seed random numbers of an op. With
-    ``fuses``, ranks have the kernel of `tensoropt.Attention`.
+    step. ``number`` returns a new number each time, to seed random numbers of an op. ``kernels``
+    are those of `tensoropt.Attention` that ranks have, ``None`` if they have none.
     """
 
     seed: Callable[[], ir.Value]
     update: Callable[[ir.Value, ir.Value], None]
     number: Callable[[], int] = field(default_factory=lambda: itertools.count().__next__)
-    fuses: bool = False
+    kernels: AttentionKernels | None = None
 
 
 @dataclass

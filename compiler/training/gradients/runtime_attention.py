@@ -14,7 +14,7 @@ from tensoropt.compiler.training.gradients.heads import (
     attend_in_blocks,
     boolean_bias,
 )
-from tensoropt.compiler.training.gradients.kernel_attention import attend_in_kernel, fits_kernel
+from tensoropt.compiler.training.gradients.kernel_attention import Attended
 from tensoropt.compiler.training.gradients.registry import ForwardOp, decomposition
 from tensoropt.dialects.build import element_type, shape_of, sizes_of
 from tensoropt.dialects.mlir import ir
@@ -43,14 +43,12 @@ def _result(
     q, k = heads.query(make, query), heads.key(make, key, flip=True)
     v = heads.key(make, value, flip=False)
     scale = float(f.info.attribute("scale", 0.0)) or 1.0 / math.sqrt(shape_of(q)[-1] or 1)
-    if f.training.fuses:
+    if f.training.kernels is not None:
         queries, bias = Heads(heads.queries, 1), add_present(make, biases)
         plain = queries.query(make, query), heads.unpack(make, key), heads.unpack(make, value)
-        if fits_kernel(*plain, bias):
-            fused = attend_in_kernel(
-                make, *plain, bias, scale=scale, softcap=softcap, causal=causal
-            )
-            return queries.result(make, fused, packed=True)
+        attended = Attended(*plain, bias, scale, softcap, causal)
+        if f.training.kernels.fit(attended, f.op):
+            return queries.result(make, attended.build(make), packed=True)
     added = [grouped_bias(make, heads, bias) for bias in biases if bias is not None]
     if not added and not softcap and (y := attend_in_blocks(make, q, k, v, scale, causal=causal)):
         return heads.result(make, y, packed=True)
