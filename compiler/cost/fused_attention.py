@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tensoropt.compiler.cost.kernel import Kernel
 from tensoropt.compiler.layout.rule import Strategy
+from tensoropt.compiler.sharding.ops.attention_parts import BACKWARD, FORWARD, has_halves
 from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.seen import mean_seen
 from tensoropt.dialects import onnx
@@ -43,7 +44,12 @@ def fused_attention_of(info: OpInfo) -> Kernel | None:
 def has_kernel(info: OpInfo, strategy: Strategy, mesh: Mesh, architectures: Sequence[int]) -> bool:
     """Return whether GPUs have the kernel for the part of one rank; true for other operators."""
     form = _form(info, strategy, mesh) if architectures else None
-    return form is None or not any(refusal(form, number) for number in architectures)
+    if form is None:
+        return True
+    places = BACKWARD if form.gradient else FORWARD
+    if strategy.joint_axes and form.causal and not has_halves(info, places):
+        return False  # in some turns of the ring there are rows without keys, which GPUs refuse
+    return not any(refusal(form, number) for number in architectures)
 
 
 def attention_workspace_bytes(

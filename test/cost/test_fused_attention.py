@@ -81,6 +81,19 @@ def test_gpus_have_no_kernel_for_a_rank_with_some_keys_and_all_rows() -> None:
         assert has_kernel(info, split, EIGHT, ())
 
 
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize(("window", "expected"), [(0, True), (128, False)])
+def test_rings_on_gpus_have_no_rows_without_keys(
+    window: int, expected: bool, backward: bool
+) -> None:
+    info = info_of(backward=backward, causal=1, window=window)
+    rings = [own for own in strategies(rule_for(info), EIGHT) if own.joint_axes]
+    assert rings
+    for ring in rings:
+        assert has_kernel(info, ring, EIGHT, load_device("h100").architectures) == expected
+        assert has_kernel(info, ring, EIGHT, ())
+
+
 def test_kernels_are_known_by_the_keys_that_a_query_sees() -> None:
     for backward, family in ((False, "attention"), (True, "attention_gradient")):
         for causal, seen in ((0, ROWS), (1, ROWS / 2)):
