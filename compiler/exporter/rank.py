@@ -8,6 +8,7 @@ from pathlib import Path
 
 import onnx
 
+from tensoropt.compiler.exporter.attention_functions import add_attention_functions
 from tensoropt.compiler.exporter.collectives import RankLowerings
 from tensoropt.compiler.exporter.plan_weights import PlanWeights
 from tensoropt.compiler.exporter.safetensors_file import Part, write_safetensors
@@ -150,8 +151,10 @@ def _write(
         emitter.opsets.update(domains or {})
         emitter.function(store)
         emitter.describe_values()
+        model = emitter.model()
+        add_attention_functions(model)
         try:
-            target.write_bytes(emitter.model().SerializeToString(deterministic=True))
+            target.write_bytes(model.SerializeToString(deterministic=True))
         except BaseException:  # a file is kept only on success
             target.unlink(missing_ok=True)
             raise
