@@ -16,7 +16,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +121,7 @@ def by_data_sheet(name: str) -> Device:
     text, found, _ = description_text(name).partition(_FITTED)
     if not found:
         raise ValueError(f"{name}: expected tables fitted to measurements, got: none")
-    return device_of(text, name)
+    return replace(device_of(text, name), kernels={})  # attention has times of its own
 
 
 def _planned(graph: Graph, count: int, device: Device, search_s: float) -> FrontierPoint:

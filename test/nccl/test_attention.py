@@ -46,7 +46,7 @@ FREE = {"k": (2, 2, "s", 16), "v": (2, 2, "s", 24)}
 
 def session_of(model: onnx.ModelProto, folder: Path) -> RankSession:
     onnx.save(model, folder / "m.onnx")
-    return rank_session(folder / "m.onnx", 1, provider=open_cuda(MPI.COMM_SELF, share_gpus=True))
+    return rank_session(folder / "m.onnx", 1, provider=open_cuda(MPI.COMM_SELF, share_gpus=False))
 
 
 def results(case: Case, model: onnx.ModelProto, folder: Path) -> dict[str, Array]:
