@@ -20,12 +20,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 
+from gpu.chain import KINDS
 from gpu.failure import RunError
 from gpu.ranks import on_ranks
 from gpu.setting import table
 from sections import write_section
 
-from tensoropt.runtime.support.collectives import PLAIN
 from tensoropt.runtime.support.flags import Parser, run_command
 
 __all__ = ["HEAD", "SIZES", "main", "measured", "rows_of"]
@@ -107,7 +107,7 @@ def _parser() -> Parser:
     parser = Parser(description=__doc__)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--provider", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--kinds", nargs="+", choices=PLAIN, default=PLAIN)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--largest", type=int, default=SIZES[-1], metavar="BYTES")
     parser.add_argument("--write", action="store_true", help="into docs/benchmarks.md")
     return parser

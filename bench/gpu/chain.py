@@ -17,7 +17,7 @@ from gpu.direct import Direct, direct_for
 from tensoropt.runtime.device.provider import Provider
 from tensoropt.runtime.support.collectives import DOMAIN
 
-__all__ = ["chain", "measure"]
+__all__ = ["KINDS", "chain", "measure"]
 
 _ITEM_BYTES = 4
 _LEAST_ROUNDS, _ROUNDS_S = 3, 2.0
@@ -27,6 +27,8 @@ _ATTRIBUTES: dict[str, dict[str, Any]] = {
     "ReduceScatter": {"dim": 0, "reduction": "sum"},
     "AllToAll": {"split_dim": 0, "concat_dim": 0},
 }
+KINDS = tuple(_ATTRIBUTES)
+"""The collectives that libraries have as one call."""
 
 
 def measure(

@@ -36,6 +36,7 @@ from sections import write_section
 
 from gpu.agreement import inference, training
 from gpu.attention import attention
+from gpu.chain import KINDS
 from gpu.failure import RunError
 from gpu.machine import facts, missing
 from gpu.models import Zoo
@@ -43,7 +44,6 @@ from gpu.setting import Part, Setting, table
 from gpu.steps import cuda_graphs, prediction
 from gpu.switches import switches
 from gpu.texts import texts
-from tensoropt.runtime.support.collectives import PLAIN
 from tensoropt.runtime.support.flags import Parser, run_command
 
 __all__ = ["PARTS", "check", "main"]
@@ -87,7 +87,7 @@ def _latency(setting: Setting) -> Part:
     for ranks in setting.ranks:
         setting.say(f"collectives on {ranks} ranks")
         effort = {"budget_bytes": _TINY_BYTES, "rounds": 1} if quick else {}
-        found = latency.measured(setting.provider, ranks, PLAIN, sizes, **effort)
+        found = latency.measured(setting.provider, ranks, KINDS, sizes, **effort)
         rows += latency.rows_of(found, ranks)
         wrong = [f"{held['kind']} of {held['bytes']} B" for held in found if not held["correct"]]
         failures += [f"{what} on {ranks} ranks gives a wrong result" for what in wrong]

@@ -12,6 +12,7 @@ import onnxruntime
 import pytest
 from collectives import latency
 from gpu import attention, check, machine, steps, texts
+from gpu.chain import KINDS
 from gpu.failure import RunError
 from gpu.models import SIZES, Zoo, write_plan
 from gpu.pieces import cut
@@ -21,7 +22,6 @@ from gpu.setting import Part, Setting
 from onnx import TensorProto, helper
 from stand_ins import stand_ins
 
-from tensoropt.runtime.support.collectives import PLAIN
 from tensoropt.runtime.support.errors import UserError
 
 _FLOAT = TensorProto.FLOAT
@@ -131,9 +131,9 @@ def test_pieces_give_what_the_graph_gives(tmp_path: Path) -> None:
 
 
 def test_collectives_in_a_graph_and_called() -> None:
-    found = latency.measured("cpu", 2, PLAIN, [8, 256], 1 << 10, 1)
+    found = latency.measured("cpu", 2, KINDS, [8, 256], 1 << 10, 1)
     assert [(held["kind"], held["bytes"]) for held in found] == [
-        (kind, size) for kind in PLAIN for size in (8, 256)
+        (kind, size) for kind in KINDS for size in (8, 256)
     ]
     assert all(held["correct"] for held in found)
 
