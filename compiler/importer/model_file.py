@@ -28,6 +28,7 @@ from tensoropt.compiler.support.errors import UserError
 from tensoropt.dialects.kernels import runs_on_cpu
 from tensoropt.dialects.onnx import known_ops
 from tensoropt.runtime.plan.dims import Sizes
+from tensoropt.runtime.support.collectives import ATTENTION_KERNELS, DOMAIN
 
 __all__ = ["Model", "Parameter", "load_model", "normalise", "read_proto"]
 
@@ -195,6 +196,8 @@ def _drop_known_functions(proto: onnx.ModelProto, training: bool) -> None:
 
 def _is_known(function: onnx.FunctionProto, training: bool) -> bool:
     domain = _domain(function.domain)
+    if domain == DOMAIN and function.name in ATTENTION_KERNELS:
+        return True  # in graphs of plans, a body for each form
     if function.overload or function.name not in known_ops(domain):
         return False
     return not domain or (not training and runs_on_cpu(domain, function.name))
