@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -353,6 +352,8 @@ def device_of(text: str, name: str) -> Device:
 
     Raises :class:`UserError` if the description is invalid.
     """
+    import tomllib
+
     try:
         table = Table(name, "", tomllib.loads(text))
         return _cluster(table, Path(name).parent) if "groups" in table.names() else _device(table)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import errno
 from collections.abc import Iterable
 
@@ -82,6 +81,8 @@ def did_you_mean(word: object, choices: Iterable[str]) -> str:
     """
     if not isinstance(word, str) or len(word) > _LONGEST_WORD:
         return ""
+    import difflib
+
     near = difflib.get_close_matches(word, list(choices), n=1)
     return f", did you mean '{near[0]}'?" if near else ""
 

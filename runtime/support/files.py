@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import threading
@@ -27,6 +26,8 @@ PROTOBUF_BYTES = 2**31
 
 def sha256_of(path: Path) -> str:
     """Return a file's SHA-256 in hexadecimal, reading it in chunks."""
+    import hashlib  # its libraries take milliseconds
+
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
