@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tensoropt.runtime.session.types import FLOAT32, Type, tensor_types
+from tensoropt.runtime.session.types import FLOAT32, Type, attributes, tensor_types
 from tensoropt.runtime.support.collectives import DOMAIN, import_domain
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def _fits(node: onnx.NodeProto, types: Mapping[str, Type]) -> bool:
     if node.domain or node.op_type not in _KINDS or len(node.input) != 2:
         return False
     kind, shape = types.get(node.output[0], (0, ()))
-    held = _attributes(node)
+    held = attributes(node)
     return (
         kind == FLOAT32
         and len(shape) == _DIMS
@@ -66,16 +66,10 @@ def _pays(node: onnx.NodeProto, types: Mapping[str, Type], held: Mapping[str, An
     return rows * columns <= _FEW[node.op_type] or (is_dense and max(channels) <= _NARROW)
 
 
-def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
-    from onnx import helper
-
-    return {one.name: helper.get_attribute_value(one) for one in node.attribute}
-
-
 def _replace(node: onnx.NodeProto, result: Type) -> None:
     from onnx import helper
 
-    held = _attributes(node)
+    held = attributes(node)
     own = {
         "strides": held.get("strides", [1, 1]),
         "dilations": held.get("dilations", [1, 1]),

@@ -8,10 +8,10 @@ weight, slowly.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tensoropt.runtime.ops.library import has_wide_vectors
-from tensoropt.runtime.session.types import FLOAT32, Type, tensor_types
+from tensoropt.runtime.session.types import FLOAT32, Type, attributes, tensor_types
 from tensoropt.runtime.support.collectives import DOMAIN, import_domain
 
 if TYPE_CHECKING:
@@ -26,15 +26,15 @@ _LEAST = {False: 1 << 28, True: 1 << 27}
 (``python bench/kernels/gemm.py``)."""
 
 
-def use_own_gemms(model: onnx.ModelProto, given: onnx.ModelProto) -> bool:
+def use_own_gemms(model: onnx.ModelProto, typed: onnx.ModelProto) -> bool:
     """Replace large products by our kernel; return True if any is replaced.
 
     Applies to Gemm nodes of float32 without factors, on processors with vectors of 16 floats.
-    Changes ``model`` in place; ``given`` has the types of tensors.
+    Changes ``model`` in place; ``typed`` has the types of tensors.
     """
     if not has_wide_vectors():
         return False
-    types = _with_reshaped(tensor_types(given.graph), model.graph.node)
+    types = _with_reshaped(tensor_types(typed.graph), model.graph.node)
     nodes = [node for node in model.graph.node if _fits(node, types)]
     for node in nodes:
         node.domain = DOMAIN
@@ -51,14 +51,14 @@ def _with_reshaped(types: Mapping[str, Type], nodes: Iterable[onnx.NodeProto]) -
 
     Of these only the number of elements is known: they have one dimension here.
     """
-    every = dict(types)
+    known = dict(types)
     for node in nodes:
         if node.op_type == "Reshape" and not node.domain:
             for name, other in ((node.input[0], node.output[0]), (node.output[0], node.input[0])):
-                if name not in every and other in every:
-                    kind, shape = every[other]
-                    every[name] = kind, (math.prod(shape),)
-    return every
+                if name not in known and other in known:
+                    kind, shape = known[other]
+                    known[name] = kind, (math.prod(shape),)
+    return known
 
 
 def _fits(node: onnx.NodeProto, types: Mapping[str, Type]) -> bool:
@@ -67,7 +67,7 @@ def _fits(node: onnx.NodeProto, types: Mapping[str, Type]) -> bool:
     operands = [*node.input[:2], node.output[0]]
     if any(types.get(name, (0, ()))[0] != FLOAT32 for name in operands):
         return False
-    settings = _attributes(node)
+    settings = attributes(node)
     if settings.get("alpha", 1.0) != 1.0 or settings.get("beta", 1.0) != 1.0:
         return False
     sizes = [math.prod(types[name][1]) for name in operands]
@@ -78,9 +78,3 @@ def _fits(node: onnx.NodeProto, types: Mapping[str, Type]) -> bool:
     bias = node.input[2] if len(node.input) > 2 else ""
     columns = multiplications // sizes[0]
     return not bias or types.get(bias) == (FLOAT32, (columns,))
-
-
-def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
-    from onnx import helper
-
-    return {one.name: helper.get_attribute_value(one) for one in node.attribute}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["FLOAT32", "Type", "tensor_types"]
+__all__ = ["FLOAT32", "Type", "attributes", "tensor_types"]
 
 FLOAT32 = 1
 """ONNX's number of float32."""
@@ -24,3 +24,10 @@ def tensor_types(graph: onnx.GraphProto) -> dict[str, Type]:
         if kind.HasField("shape") and all(dim.HasField("dim_value") for dim in kind.shape.dim):
             found[value.name] = (kind.elem_type, tuple(dim.dim_value for dim in kind.shape.dim))
     return found
+
+
+def attributes(node: onnx.NodeProto) -> dict[str, Any]:
+    """Return the attributes of a node by name."""
+    from onnx import helper
+
+    return {one.name: helper.get_attribute_value(one) for one in node.attribute}

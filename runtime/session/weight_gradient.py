@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tensoropt.runtime.session.types import FLOAT32, tensor_types
+from tensoropt.runtime.session.types import FLOAT32, attributes, tensor_types
 from tensoropt.runtime.support.collectives import DOMAIN, import_domain
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class _Graph:
         if conv is None or conv.op_type != "Conv" or conv.domain or len(conv.input) != 2:
             return None
         image, dy = (self._maker(name) for name in conv.input)
-        held = _attributes(conv)
+        held = attributes(conv)
         if held.get("group", 1) != 1 or held.get("auto_pad", b"NOTSET") != b"NOTSET":
             return None
         if not all(n is not None and _perm(n) == _SWAPPED for n in (node, image, dy)):
@@ -201,7 +201,7 @@ class _Graph:
         last = self._maker(name)
         if last is not None and last.op_type == "Transpose":
             joined, perm = self._maker(last.input[0]), _perm(last)
-            if joined is None or joined.op_type != "Concat" or _attributes(joined)["axis"] != 0:
+            if joined is None or joined.op_type != "Concat" or attributes(joined)["axis"] != 0:
                 return []
             if perm != [*range(1, len(perm)), 0]:
                 return []
@@ -224,7 +224,7 @@ class _Graph:
         """Return True if ``node`` is a plain matrix product, without transposition or scaling."""
         if node.op_type == "Gemm":
             kept = {"transA": 0, "transB": 0, "alpha": 1.0, "beta": 1.0}
-            given = {name: value for name, value in _attributes(node).items() if name in kept}
+            given = {name: value for name, value in attributes(node).items() if name in kept}
             return len(node.input) == 2 and {**kept, **given} == kept
         return node.op_type == "MatMul"
 
@@ -320,12 +320,6 @@ _PARTS = frozenset(
 )
 
 
-def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
-    from onnx import helper
-
-    return {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
-
-
 def _pair(held: dict[str, Any], name: str) -> _Pair:
     """Return the first two numbers of a convolution's attribute."""
     down, across, *_ = held.get(name) or ((0, 0) if name == "pads" else (1, 1))
@@ -334,4 +328,4 @@ def _pair(held: dict[str, Any], name: str) -> _Pair:
 
 def _perm(node: onnx.NodeProto) -> list[int]:
     """Return the permutation of a Transpose; empty for other nodes."""
-    return list(_attributes(node).get("perm", [])) if node.op_type == "Transpose" else []
+    return list(attributes(node).get("perm", [])) if node.op_type == "Transpose" else []
