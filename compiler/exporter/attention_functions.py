@@ -105,7 +105,6 @@ class _Form:
             k_sizes = Shape (k)
             shared = Shape <start = 0, end = 2> (k)
             batch_heads_rows = Shape <start = 0, end = 3> (q)
-            batch_heads = Shape <start = 0, end = 2> (q)
             keys_size = Shape <start = 2, end = 3> (k)
             joined = Concat <axis = 0> (shared, last)
             width = Shape <start = 3> (v)
@@ -176,15 +175,21 @@ class _Form:
                 "is_text",
             )
 
+    @staticmethod
+    def _weights(reference: str, name: str) -> str:
+        """Return lines for the exponentials of scores less a column; 0 for rows without keys."""
+        return f"""
+            has_keys = Greater ({reference}, hidden)
+            no_number = Constant <value_float = 0.0> ()
+            shift = Where (has_keys, {reference}, no_number)
+            lowered = Sub (scores, shift)
+            {name} = Exp (lowered)"""
+
     def _result(self) -> Iterator[str]:
         """Yield lines for the result and the logarithms; rows without keys are 0."""
+        yield "top = ReduceMax (scores, last)"
+        yield self._weights("top", "powers")
         yield """
-            top = ReduceMax (scores, last)
-            has_keys = Greater (top, hidden)
-            no_number = Constant <value_float = 0.0> ()
-            shift = Where (has_keys, top, no_number)
-            lowered = Sub (scores, shift)
-            powers = Exp (lowered)
             sums = ReduceSum (powers, last)
             logs = Log (sums)
             lse_column = Add (logs, shift)
@@ -200,13 +205,9 @@ class _Form:
 
     def _gradients(self) -> Iterator[str]:
         """Yield lines for the gradients, which repeat the weights from the logarithms."""
+        yield "lse_column = Unsqueeze (lse, last)"
+        yield self._weights("lse_column", "weights")
         yield """
-            lse_column = Unsqueeze (lse, last)
-            has_keys = Greater (lse_column, hidden)
-            no_number = Constant <value_float = 0.0> ()
-            shift = Where (has_keys, lse_column, no_number)
-            lowered = Sub (scores, shift)
-            weights = Exp (lowered)
             dy_wide = Cast <to = 1> (dy)
             y_wide = Cast <to = 1> (y)
             agreement = Mul (dy_wide, y_wide)
