@@ -13,6 +13,7 @@ from tensoropt.dialects.lifetimes import Lifetimes, body_bytes
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.sizes import sizes_of_type
 from tensoropt.dialects.topt import WAIT, keys
+from tensoropt.runtime.support.cudnn_attention import read_architectures
 
 __all__ = ["RankMemory", "in_place", "program_memory", "record_lifetimes", "static_values"]
 
@@ -135,9 +136,7 @@ class _Program:
         self.works = works  # whether to count working memory, and views once
         module = function.parent
         settings = {} if module is None else keys.TRAINING.get(module.attributes, {})
-        self.architectures = [
-            int(own) for own in str(settings.get("architectures", "")).split(",") if own
-        ]
+        self.architectures = read_architectures(str(settings.get("architectures", "")))
         self.together = 1
 
     def run(self) -> Iterator[ir.Operation | None]:

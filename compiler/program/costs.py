@@ -22,6 +22,7 @@ from tensoropt.compiler.program.pins import allowed
 from tensoropt.compiler.program.program import variables
 from tensoropt.compiler.reshard.resharder import Resharder
 from tensoropt.compiler.sharding.rule.op_info import TensorInfo
+from tensoropt.dialects.onnx import ATTENTIONS
 from tensoropt.runtime.layout.layout import Layout
 from tensoropt.runtime.layout.mesh import Mesh
 
@@ -91,7 +92,7 @@ class NodeCosts:
         if not self.graph.storage.private.isdisjoint(node.results):
             return ()
         every = node_options(self.graph, node, self.mesh, whole=index in whole_nodes(self.graph))
-        if isinstance(node, Op):
+        if isinstance(node, Op) and node.info.name in ATTENTIONS:
             gpus = self.mesh, self.device.architectures
             every = tuple(own for own in every if has_kernel(node.info, own, *gpus))
         conditions = self.graph.conditions.get(index, ()) if self.pins_nodes else ()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["AttentionForm", "refusal", "workspace_bytes"]
+__all__ = ["AttentionForm", "read_architectures", "refusal", "workspace_bytes"]
 
 _FAMILIES = (8, 9, 10)
 """GPUs of 2020 to 2025: A100 is 80, H100 is 90, B200 is 100."""
@@ -50,6 +50,11 @@ class AttentionForm:
     lengths: bool = False
     offset: bool = False
     gradient: bool = False
+
+
+def read_architectures(text: str) -> tuple[int, ...]:
+    """Return the compute capabilities times ten of a list with commas; none of an empty text."""
+    return tuple(map(int, text.split(","))) if text else ()
 
 
 def refusal(form: AttentionForm, architecture: int) -> str | None:

@@ -19,7 +19,11 @@ from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import ATTENTION
 from tensoropt.dialects.topt import keys
-from tensoropt.runtime.support.cudnn_attention import AttentionForm, refusal
+from tensoropt.runtime.support.cudnn_attention import (
+    AttentionForm,
+    read_architectures,
+    refusal,
+)
 
 __all__ = ["Attended", "AttentionKernels"]
 
@@ -126,7 +130,7 @@ class AttentionKernels:
         if not self.architectures:
             return None if dtype == "float32" else f"elements of type {dtype}"
         forms = [attended.form(dtype, gradient=gradient) for gradient in (False, True)]
-        numbers = map(int, self.architectures.split(","))
+        numbers = read_architectures(self.architectures)
         reasons = (refusal(form, number) for number in numbers for form in forms)
         return next((reason for reason in reasons if reason is not None), None)
 
