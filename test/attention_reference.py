@@ -11,7 +11,16 @@ import onnx
 import torch
 from onnx import TensorProto, helper
 
-__all__ = ["Case", "Options", "gradient_model", "operands", "reference", "shapes"]
+__all__ = [
+    "Case",
+    "Options",
+    "array_of",
+    "arrays_of",
+    "gradient_model",
+    "operands",
+    "reference",
+    "shapes",
+]
 
 _TYPES = {
     torch.float32: TensorProto.FLOAT,
@@ -163,3 +172,11 @@ def array_of(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     if tensor.dtype == torch.bfloat16:
         return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
     return tensor.numpy()
+
+
+def arrays_of(case: Case, tensors: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the arrays of all inputs that a model of a case may have."""
+    arrays = {name: array_of(tensor) for name, tensor in tensors.items()}
+    arrays["lengths"] = np.array(case.lengths or [], np.int64)
+    arrays["offset"] = np.array([case.options.offset], np.int64)
+    return arrays

@@ -9,7 +9,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 import torch
-from attention_reference import Case, Options, array_of, gradient_model, operands, reference
+from attention_reference import Case, Options, arrays_of, gradient_model, operands, reference
 from budgets import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -62,9 +62,7 @@ def test_bodies_compute_results_and_gradients(case: Case, seed: int) -> None:
     model, tensors = gradient_model(case), operands(case, seed)
     add_attention_functions(model)
     y, lse, gradients = reference(case, tensors)
-    arrays = {name: array_of(tensor) for name, tensor in tensors.items()}
-    arrays["lengths"] = np.array(case.lengths or [], np.int64)
-    arrays["offset"] = np.array([case.options.offset], np.int64)
+    arrays = arrays_of(case, tensors)
     results = run(model, arrays, library=False)
     for name, expected in {
         "y": y,
@@ -87,7 +85,7 @@ def test_our_kernels_replace_the_bodies() -> None:
             if node.op_type == "CastLike":
                 node.op_type = "Mul"
                 node.input[1] = node.input[0]
-    arrays = {name: array_of(tensor) for name, tensor in tensors.items()}
+    arrays = arrays_of(case, tensors)
     y = reference(case, tensors)[0].numpy()
     np.testing.assert_allclose(run(model, arrays, library=True)["y"], y, atol=TOLERANCE)
     with pytest.raises(AssertionError):

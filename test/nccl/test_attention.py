@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from attention_reference import Case, Options, array_of, gradient_model, operands, reference
+from attention_reference import Case, Options, arrays_of, gradient_model, operands, reference
 from mpi4py import MPI
 from stand_ins import calls, stand_ins
 from test_loading import HOST
@@ -51,9 +51,7 @@ def session_of(model: onnx.ModelProto, folder: Path) -> RankSession:
 
 def results(case: Case, model: onnx.ModelProto, folder: Path) -> dict[str, Array]:
     session = session_of(model, folder)
-    arrays = {name: array_of(tensor) for name, tensor in operands(case).items()}
-    arrays["lengths"] = np.array(case.lengths or [], np.int64)
-    arrays["offset"] = np.array([case.options.offset], np.int64)
+    arrays = arrays_of(case, operands(case))
     for name in session.inputs:
         session.feed(name, arrays[name])
     session.run()

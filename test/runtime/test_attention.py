@@ -13,7 +13,15 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from attention_reference import Case, Options, array_of, gradient_model, operands, reference
+from attention_reference import (
+    Case,
+    Options,
+    array_of,
+    arrays_of,
+    gradient_model,
+    operands,
+    reference,
+)
 from budgets import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,9 +44,7 @@ def results(
     case: Case, tensors: dict[str, torch.Tensor], threads: int, model: onnx.ModelProto | None = None
 ) -> dict[str, Array]:
     session = session_of(model or gradient_model(case), threads)
-    arrays = {name: array_of(tensor) for name, tensor in tensors.items()}
-    arrays["lengths"] = np.array(case.lengths or [], np.int64)
-    arrays["offset"] = np.array([case.options.offset], np.int64)
+    arrays = arrays_of(case, tensors)
     for name in session.inputs:
         session.feed(name, arrays[name])
     session.run()
