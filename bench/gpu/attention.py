@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 
+from gpu.attention_rank import first_row
 from gpu.failure import RunError
 from gpu.ranks import on_ranks
 from gpu.setting import Part, Setting, table
+from tensoropt.compiler.sharding.rule.seen import mean_seen
 from tensoropt.runtime.support.cudnn_attention import AttentionForm
 
 __all__ = ["attention"]
@@ -93,30 +95,19 @@ def _times(setting: Setting) -> tuple[str, list[str]]:
         except RunError as error:
             failures.append(f"{name}: {error}")
             continue
-        rows.append(
-            [
-                name,
-                *(
-                    cell
-                    for pair in zip(times_s, _work(form), strict=True)
-                    for cell in _cells(*pair)
-                ),
-            ]
-        )
+        forward, backward = map(_cells, times_s, _work(form))
+        rows.append([name, *forward, *backward])
     return table(["attention", "ms", "TFLOP/s", "gradient, ms", "TFLOP/s"], rows), failures
 
 
 def _work(form: AttentionForm) -> tuple[float, float]:
     """Return the operations of attention and of its gradient, of pairs that are read."""
-    first = form.keys - form.queries if form.offset else 0
-    pairs = form.queries * form.keys
+    first, seen = first_row(form), float(form.keys)
     if form.causal:
-        pairs = form.queries * first + form.queries * (form.queries + 1) // 2
-    if form.window:
-        pairs = min(pairs, form.queries * form.window)
-    heads = form.batch * form.heads
-    sizes = form.size, form.value_size
-    return 2.0 * heads * pairs * sum(sizes), 2.0 * heads * pairs * (3 * sizes[0] + 2 * sizes[1])
+        seen = mean_seen(first, first + form.queries, form.window)
+    pairs = form.batch * form.heads * form.queries * seen
+    size, width = form.size, form.value_size
+    return 2.0 * pairs * (size + width), 2.0 * pairs * (3 * size + 2 * width)
 
 
 def _cells(time_s: float, operations: float) -> tuple[str, str]:

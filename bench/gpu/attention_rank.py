@@ -21,7 +21,7 @@ from tensoropt.runtime.support.collectives import DOMAIN
 from tensoropt.runtime.support.cudnn_attention import AttentionForm
 from tensoropt.runtime.support.dtypes import dtype_of
 
-__all__ = ["differences", "times_s"]
+__all__ = ["differences", "first_row", "times_s"]
 
 _RUNS = 10
 _TYPES = {"bfloat16": TensorProto.BFLOAT16, "float16": TensorProto.FLOAT16}
@@ -64,7 +64,7 @@ def _time_s(session: RankSession, operands: Mapping[str, Array]) -> float:
     return (time.perf_counter() - start) / _RUNS
 
 
-def _first(form: AttentionForm) -> int:
+def first_row(form: AttentionForm) -> int:
     """Return the position of the first query: queries in the middle leave some keys unread."""
     return (form.keys - form.queries) // 2 if form.offset else 0
 
@@ -92,7 +92,7 @@ def _operands(form: AttentionForm) -> dict[str, Array]:
         for name, shape in _shapes(form).items()
     }
     operands["lengths"] = rng.integers(1, form.keys, form.batch)
-    operands["offset"] = np.array([_first(form)])
+    operands["offset"] = np.array([first_row(form)])
     return operands
 
 
@@ -167,7 +167,7 @@ def _reference(form: AttentionForm, operands: Mapping[str, Array]) -> dict[str, 
 
 def _is_read(form: AttentionForm, operands: Mapping[str, Array]) -> Array:
     """Return whether a query reads a key, of shape [batch or 1, 1, queries, keys]."""
-    places = np.arange(form.queries)[:, None] + _first(form)
+    places = np.arange(form.queries)[:, None] + first_row(form)
     keys = np.arange(form.keys)
     is_read = np.ones((1, 1, form.queries, form.keys), bool)
     if form.causal:
