@@ -50,9 +50,9 @@ _TEXT = """\
 `make bench-gpu-attention ARGS=--write`: median and 90th percentile of |predicted / measured - 1| of
 [cuDNN's kernels](https://github.com/NVIDIA/cudnn-frontend), as NVIDIA measured them with bfloat16.
 Each row is predicted by a fit to the other rows of its GPU. The factors over the roofline are for
-1,024 keys that a query sees and heads of 128, and for 8,192 keys. `b300` has those of GB300.
-`a100`, `h100` and `l40s` have the factors of H200, and `b200` those of GB200: nobody has published
-their times by this benchmark.
+1,024 keys that a query sees and heads of 128, and for 8,192 keys. `b300` has the factors of
+GB300, `a100`, `h100` and `l40s` of H200, and `b200` of GB200: nobody has published their times by
+this benchmark.
 """
 
 Rows = Mapping[tuple[str, str], KernelRows]
@@ -78,7 +78,7 @@ def _work(family: str, row: Mapping[str, str]) -> tuple[float, float, float, flo
     backward = family == FAMILIES[1]
     flops = 2.0 * (5 if backward else 2) * size * batch * heads * tokens * seen
     rows, tensors = batch * tokens, 2 * (heads + key_heads) * size
-    # The gradient also reads the gradient of the result, and writes those of the operands.
+    # The gradient also reads one tensor for the result, and writes one for each operand.
     tensors *= 2 if backward else 1
     return seen, size, flops, float(rows * (tensors * _ITEM_BYTES + heads * _SUM_BYTES))
 

@@ -46,8 +46,8 @@ def shown_share(
 ) -> float:
     """Return the share of the time of a ring's messages that its turns do not hide.
 
-    ``sent_s`` is the time of all ``messages``, ``compute_s`` that of the turns, one for each of the
-    ranks. Messages travel during all turns but one. The share is 1 if overlap gains nothing.
+    All ``messages`` take ``sent_s``, and all turns ``compute_s``, one turn for each of the ranks.
+    Messages travel during all turns but one. The share is 1 if overlap gains nothing.
     """
     hidden_s = min(sent_s, compute_s * (ranks - 1) / ranks)
     saved_s = hidden_s * (1.0 - overlap.share) - messages * overlap.start_s

@@ -138,7 +138,7 @@ class _Step:
                 outputs[key] = self._builder("loss", "forward").cast(outputs[key], element)
 
     def _note_scored(self) -> None:
-        """Note the attention operators without a kernel, in addition to those of the pass."""
+        """Note the attention operators without a kernel; the pass has noted others."""
         attributes = self.module.operation.attributes
         scored = dict(keys.SCORED.get(attributes, {}))
         for reason, names in () if self.kernels is None else self.kernels.refused.items():

@@ -81,7 +81,7 @@ class Attends(Protocol[_Mask]):
 
 @dataclass(frozen=True)
 class Ring(Generic[_Mask]):
-    """Builder of attention over parts along ``axes``; ``attending`` builds that of one turn."""
+    """Builder of attention over parts along ``axes``; ``attending`` builds one turn."""
 
     make: Arithmetic
     attending: Attends[_Mask]

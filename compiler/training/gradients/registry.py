@@ -127,8 +127,8 @@ class Training:
 
     ``seed`` returns the int64 scalar input of the step, which differs in every step. ``update``
     sets the value that a buffer (an argument of ``@main``, such as a running mean) has after the
-    step. ``number`` returns a new number each time, to seed random numbers of an op. ``kernels``
-    are those of `tensoropt.Attention` that ranks have, ``None`` if they have none.
+    step. ``number`` returns a new number each time, to seed random numbers of an op. Ranks have
+    the ``kernels`` of `tensoropt.Attention`, or none.
     """
 
     seed: Callable[[], ir.Value]

@@ -14,10 +14,6 @@ inline constexpr std::size_t kLaneUnit = 16, kRowUnit = 8;
 
 inline constexpr float kLog2E = 1.44269504088896341f, kLn2 = 0.693147180559945309f;
 
-constexpr std::size_t rounded_up(std::size_t count, std::size_t unit) {
-  return (count + unit - 1) / unit * unit;
-}
-
 // a(r, i) is a[r][i].
 void multiply(const Product& product);
 void add_product(const Product& product);  // to c

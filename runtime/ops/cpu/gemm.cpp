@@ -14,10 +14,6 @@ constexpr std::size_t kChunk = 96;  // rows with operands that fit into the seco
 // Columns or terms of a part that is packed: a multiple of all widths of panels.
 constexpr std::size_t kPanel = kVectors * Wide::kLanes;
 
-constexpr std::size_t divided_up(std::size_t count, std::size_t unit) {
-  return (count + unit - 1) / unit;
-}
-
 // Copies lines `first` to `end` of `count` rows of a matrix, which is stored as its transpose, to
 // panels of Width rows and `terms` lines: to[i][r] is from[i][r]. Missing rows are 0.
 template <std::size_t Width>
@@ -83,7 +79,7 @@ class Panels {
     if (gemm_.bias && block_.term == 0)
       for (std::size_t row = first; row < first + rows; ++row)
         std::memcpy(y(row, 0), gemm_.bias + block_.column, block_.columns * sizeof(float));
-    const FloatArray packed(divided_up(rows, kLanes) * kLanes * block_.terms);
+    const FloatArray packed(rounded_up(rows, kLanes) * block_.terms);
     if (gemm_.transposes_a)
       pack_lines<kLanes>(gemm_.a + block_.term * gemm_.rows + first, gemm_.rows, rows, block_.terms,
                          0, block_.terms, packed.data());
@@ -166,7 +162,7 @@ struct SumJob {
 }  // namespace
 
 std::size_t Gemm::packed_size() const {
-  return std::min(divided_up(columns, kPanel) * kPanel, GemmBlock::kColumns) *
+  return std::min(rounded_up(columns, kPanel), GemmBlock::kColumns) *
          std::min(depth, GemmBlock::kTerms);
 }
 

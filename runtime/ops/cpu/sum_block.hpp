@@ -7,6 +7,14 @@
 
 namespace tensoropt {
 
+constexpr std::size_t divided_up(std::size_t count, std::size_t unit) {
+  return (count + unit - 1) / unit;
+}
+
+constexpr std::size_t rounded_up(std::size_t count, std::size_t unit) {
+  return divided_up(count, unit) * unit;
+}
+
 // The operands of c[r][x] = sum over i of a(r, i) * b[i][x], with r below `rows`, i below `depth`
 // and x below `lanes`.
 struct Product {
