@@ -20,6 +20,27 @@ module attributes {topt.device = "test/devices/beside.toml", topt.opset = {ai.on
 
 // -----
 
+// A cast of the part, which only the gather reads, comes along to its start.
+// CHECK-LABEL: func.func @main({{.*}}"cast"
+// CHECK: [[PART:%\w+]] = "onnx.Cast"(%arg2)
+// CHECK-NEXT: [[WHOLE:%\w+]] = shard.all_gather [[PART]] {{.*}} {topt.start}
+// CHECK-NEXT: [[FIRST:%\w+]] = "onnx.MatMul"(%arg0,
+// CHECK-NEXT: [[THERE:%\w+]] = "topt.wait"([[WHOLE]], [[PART]])
+// CHECK-NEXT: "onnx.MatMul"([[FIRST]], [[THERE]])
+module attributes {topt.device = "test/devices/beside.toml", topt.opset = {ai.onnx = 20 : i64}, topt.overlap = "ample", topt.passed = "partition"} {
+  shard.grid @mesh(shape = 2)
+  func.func @main(%x: tensor<256x256xf32> {topt.name = "cast"}, %w1: tensor<256x256xf32> {topt.name = "w1", topt.param}, %w2: tensor<128x256xf16> {topt.name = "w2", topt.state = "parameter"})
+      -> (tensor<256x256xf32> {topt.name = "y"}) {
+    %0 = "onnx.MatMul"(%x, %w1) : (tensor<256x256xf32>, tensor<256x256xf32>) -> tensor<256x256xf32>
+    %1 = "onnx.Cast"(%w2) {to = 1 : si64} : (tensor<128x256xf16>) -> tensor<128x256xf32>
+    %2 = shard.all_gather %1 on @mesh grid_axes = [0] gather_axis = 0 : tensor<128x256xf32> -> tensor<256x256xf32>
+    %3 = "onnx.MatMul"(%0, %2) : (tensor<256x256xf32>, tensor<256x256xf32>) -> tensor<256x256xf32>
+    return %3 : tensor<256x256xf32>
+  }
+}
+
+// -----
+
 // The reduction of a gradient goes on during the rest of the backward pass; what leads to the
 // update comes behind its wait.
 // CHECK-LABEL: func.func @main({{.*}}"backward"

@@ -35,6 +35,7 @@ struct Unit {
   Number ready = 0, deadline = 0;  // the first place to begin at, the last to wait at
   Number start = 0, wait = 0;
   Number read_until = 0, made_until = 0;  // last places at which these are live anyway
+  Number leads_to = -1;                   // the collective that it runs right before, if it leads
   std::int64_t read_bytes = 0, made_bytes = 0;
   bool leaves = false;  // its result leaves the program
   bool lands = false;   // its result overwrites old state, but is stored elsewhere while in flight
@@ -50,6 +51,7 @@ class Overlapper {
       : tasks_(tasks), how_(how), unit_of_(places(joined)) {
     for (const auto& members : units_of(joined)) add_unit(members, times);
     find_needs();
+    find_leads();
     find_ends();
     own_alive_ = alive_bytes(tasks, Places(unit_of_));
   }
@@ -121,6 +123,36 @@ class Overlapper {
     }
   }
 
+  // Finds the units that run right before the start of a collective, such as a cast of a parameter
+  // that is gathered: they read no transient tensors, and only the collective waits for them.
+  void find_leads() {
+    for (Number unit = 0; unit < count(); ++unit) {
+      std::vector<Number> found, left;
+      if (units_[unit].beside != Beside::Never && !units_[unit].lands) left.push_back(unit);
+      while (!left.empty()) {
+        const Number reader = left.back();
+        left.pop_back();
+        for (const Number from : needs_[reader]) {
+          Unit& own = units_[from];
+          if (own.beside != Beside::Never || own.sent_s > 0 || own.read_bytes > 0) continue;
+          if (own.part != units_[unit].part || readers_[from].size() > 1) continue;
+          own.leads_to = unit;
+          found.push_back(from);
+          left.push_back(from);
+        }
+      }
+      std::sort(found.begin(), found.end());
+      leads_.values.insert(leads_.values.end(), found.begin(), found.end());
+      leads_.close();
+    }
+  }
+
+  // Returns whether a unit runs with the start of its collective instead of in its place.
+  bool leads(Number unit) const {
+    const Number to = units_[unit].leads_to;
+    return to >= 0 && is_started(to) && units_[to].start <= unit;
+  }
+
   void find_ends() {
     const Number end = count() - 1;
     std::vector<Number> part_begin(count(), 0);
@@ -142,8 +174,10 @@ class Overlapper {
         Unit& needed = units_[from];
         needed.deadline = std::min(needed.deadline, is_tail ? units_[unit].deadline : unit);
         if (needed.part == units_[unit].part && unit < end && !is_tail) needed.leaves = false;
-        units_[unit].ready = std::max(units_[unit].ready, from + 1);
+        make_ready(unit, from);
       }
+      for (const Number lead : leads_[unit])
+        for (const Number from : needs_[lead]) make_ready(unit, from);
     }
     const std::vector<Span> spans = spans_of(tasks_, Places(unit_of_));
     for (Unit& unit : units_)
@@ -153,6 +187,10 @@ class Overlapper {
         for (const Number tensor : tasks_.makes[task])
           unit.made_until = std::max(unit.made_until, spans[tensor].last);
       }
+  }
+
+  void make_ready(Number unit, Number from) {
+    if (units_[from].leads_to != unit) units_[unit].ready = std::max(units_[unit].ready, from + 1);
   }
 
   void reset() {
@@ -279,8 +317,9 @@ class Overlapper {
     const std::int64_t begun = unit.lands && !is_started(number) ? unit.made_bytes : 0;
     if (begun > 0 && alive_[number] + begun > limit) return false;
     while (seconds > 0 && unit.start > unit.ready &&
-           alive_[unit.start - 1] + unit.made_bytes <= limit) {
-      alive_[--unit.start] += unit.made_bytes;
+           alive_[unit.start - 1] + started_bytes(number, unit.start - 1) <= limit) {
+      --unit.start;
+      alive_[unit.start] += started_bytes(number, unit.start);
       seconds -= units_[unit.start].compute_s;
     }
     wait_later(unit, limit, seconds);
@@ -297,6 +336,14 @@ class Overlapper {
       seconds -= units_[unit.wait].compute_s;
       ++unit.wait;
     }
+  }
+
+  // Returns the bytes at a place before a collective that are live only if it has started there.
+  std::int64_t started_bytes(Number unit, Number place) const {
+    std::int64_t bytes = units_[unit].made_bytes;
+    for (const Number lead : leads_[unit])
+      if (place < lead) bytes += units_[lead].made_bytes;
+    return bytes;
   }
 
   // Returns the bytes at a place after a collective that are live only until its wait.
@@ -320,7 +367,8 @@ class Overlapper {
       unit.start = number;
       unit.wait = number + 1;
     }
-    for (; unit.start < number; ++unit.start) alive_[unit.start] -= unit.made_bytes;
+    for (; unit.start < number; ++unit.start)
+      alive_[unit.start] -= started_bytes(number, unit.start);
     for (; unit.wait > number + 1; --unit.wait)
       alive_[unit.wait - 1] -= held_bytes(unit, unit.wait - 1);
     unit.barred = true;
@@ -418,11 +466,14 @@ class Overlapper {
       }
     };
     for (Number place = 0; place < count(); ++place) {
-      for (Number unit = starts.first[place]; unit >= 0; unit = starts.next[unit])
+      for (Number unit = starts.first[place]; unit >= 0; unit = starts.next[unit]) {
+        for (const Number lead : leads_[unit])
+          if (lead >= place) list(event(lead, false));
         list(event(unit, false));
+      }
       for (Number unit = waits.first[place]; unit >= 0; unit = waits.next[unit])
         list(event(unit, true));
-      if (!is_started(place)) list(event(place, false));
+      if (!is_started(place) && !leads(place)) list(event(place, false));
     }
     return order;
   }
@@ -503,7 +554,7 @@ class Overlapper {
   const Overlapping how_;
   const std::vector<Number> unit_of_;  // per task
   std::vector<Unit> units_;
-  Rows needs_, readers_;  // units
+  Rows needs_, readers_, leads_;  // units
   std::vector<std::int64_t> own_alive_, alive_;
 };
 
