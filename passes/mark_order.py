@@ -44,7 +44,7 @@ class MarkOrderPass(Pass):
         depends = highest > (1 + _SLACK) * max(peaks(program))
         ops = [op.operation for op in main.regions[0].blocks[0]]
         overlaps = any(keys.START.on(op.attributes) for op in ops)
-        trains = any(keys.PHASE.get(op.attributes) == "backward" for op in ops)
+        trains = any(keys.PHASE.on(op.attributes) for op in ops)
         trains_convolutions = trains and any(op.name == "onnx.Conv" for op in ops)
         if (depends or overlaps or trains_convolutions) and not _has_strings(main):
             with module.context:

@@ -154,7 +154,7 @@ def settle(
     if isinstance(point, ReplicatedPoint):
         _write_replicas(module, point)
     with module.context:
-        if request.overlap == "off" or isinstance(point, ReplicatedPoint):
+        if request.overlap == "off" or _is_on_unlike_devices(point):
             keys.OVERLAP.set(module.operation.attributes, "off")
         if request.launch == GRAPH:
             keys.LAUNCH.set(module.operation.attributes, request.launch)
@@ -230,9 +230,17 @@ def _write_replicas(module: ir.Module, point: ReplicatedPoint) -> None:
         keys.PIPELINE.set(attributes, _times(point))
 
 
+def _is_on_unlike_devices(point: FrontierPoint) -> bool:
+    """Return whether stages or replicas have unlike devices, with times of their own."""
+    return isinstance(point, ReplicatedPoint) or (
+        isinstance(point, StagedPoint) and bool(point.stage_devices)
+    )
+
+
 def _times(point: FrontierPoint) -> dict[str, Setting]:
     """Return the times of a program on several meshes, which its cost alone does not have."""
-    return {name: getattr(point, name) for name in ("time_s", "compute_s", "communication_s")}
+    names = ("time_s", "compute_s", "communication_s", "hidden_s")
+    return {name: getattr(point, name) for name in names}
 
 
 def _read_originals(module: ir.Module) -> None:

@@ -87,7 +87,7 @@ def predicted(
     error = load_device(DEVICE.of(attributes)).plan_error(model, training=trains)
     return {
         **{name: getattr(point, name) for name in FIELDS},
-        **({} if times is None else {**times, "hidden_s": 0.0}),
+        **({} if times is None else times),
         "memory_bytes": memory.static_bytes + memory.transient_bytes,
         "process_bytes": point.process_bytes + excess,
         "static_bytes": memory.static_bytes,

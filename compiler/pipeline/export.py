@@ -22,6 +22,7 @@ from tensoropt.compiler.exporter.rank import RUNTIME, export_rank, export_state,
 from tensoropt.compiler.exporter.weights import ParameterSource
 from tensoropt.compiler.pipeline.costs import node_costs
 from tensoropt.compiler.pipeline.document import meshes_of, plan_document, predicted, stages_of
+from tensoropt.compiler.pipeline.phases import OF_GRAPHS
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.training.cut import Parts, argument_names, copy_of, cut_step
 from tensoropt.dialects import onnx
@@ -37,9 +38,8 @@ from tensoropt.dialects.topt.keys import (
     TRAINING,
 )
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
-from tensoropt.passes.combine_collectives import CombineCollectivesPass
 from tensoropt.passes.keep_whole import drop_whole, whole_of
-from tensoropt.passes.pipeline import passed_phase
+from tensoropt.passes.pipeline import parse_pipeline, passed_phase
 from tensoropt.runtime.plan.costs import COSTS
 from tensoropt.runtime.plan.graphs import GRADIENTS
 from tensoropt.runtime.plan.plan import Plan
@@ -191,11 +191,12 @@ def _export_stream(
 
 
 def _parts(program: ir.Module) -> Parts:
-    """Return the programs of the graphs; with stages, collectives are fused within each."""
+    """Return the programs of the graphs; with stages, each has its own order of collectives."""
     parts = cut_step(program)
     if parts.stages is not None:
         for part in parts.modules.values():
-            CombineCollectivesPass().run(part)
+            for own in parse_pipeline(OF_GRAPHS, part.context):
+                own.run(part)
     return parts
 
 

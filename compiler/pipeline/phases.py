@@ -17,7 +17,17 @@ from tensoropt.passes.build_training_step import BuildTrainingStepPass
 from tensoropt.passes.pipeline import Pipeline, parse_pipeline, passed_phase, set_passed_phase
 from tensoropt.passes.search_strategies import SearchStrategiesPass
 
-__all__ = ["PHASES", "TRAINING_PHASES", "Compilation", "freeze_tables", "phases_after"]
+__all__ = [
+    "OF_GRAPHS",
+    "PHASES",
+    "TRAINING_PHASES",
+    "Compilation",
+    "freeze_tables",
+    "phases_after",
+]
+
+OF_GRAPHS = "combine-collectives,overlap-collectives,mark-order"
+"""Passes of `partition` that run on each graph of a program in stages, after export has cut it."""
 
 PHASES: Mapping[str, str] = {
     "import": "",
@@ -27,8 +37,7 @@ PHASES: Mapping[str, str] = {
     "rules": "assume-sizes,schedule,add-rules,mark-caches",
     "search": "search-strategies",
     "reshard": "check-strategies,insert-reshards,optimize-reshards",
-    "partition": "check-strategies,keep-whole,partition,pad-once,dce,combine-collectives,"
-    "overlap-collectives,mark-order",
+    "partition": f"check-strategies,keep-whole,partition,pad-once,dce,{OF_GRAPHS}",
 }
 """The passes of each phase, as pipeline text; `train` is only for training. A module records the
 last phase that it passed, and can be printed after each phase, read back, and continued."""
@@ -41,9 +50,6 @@ TRAINING_PHASES: Mapping[str, str] = {
     .replace("fold-transposes", "fold-transposes{all=true}"),
 }
 """The passes of each phase if a training step is built."""
-
-_WHOLE_STEP = ("combine-collectives", "overlap-collectives")
-"""Passes of `partition` that are not for a step with stages: export cuts it into graphs first."""
 
 Say = Callable[[str], None]
 
@@ -103,7 +109,7 @@ class Compilation:
         phases = TRAINING_PHASES if self.trains else PHASES
         passes = parse_pipeline(phases[phase], module.context)
         if PLACES.on(module.operation.attributes):
-            return [own for own in passes if own.name not in _WHOLE_STEP]
+            return [own for own in passes if own.name not in OF_GRAPHS.split(",")]
         return passes
 
 

@@ -380,8 +380,7 @@ class Request:
         is_limited = self.memory is None and self.stages == 1
         device = device if is_limited else device.without_capacity()
         device = device.with_cuda_graphs() if self.launch == GRAPH else device
-        overlaps = self.overlap != "off" and self.stages == 1
-        return device if overlaps else device.without_overlap()
+        return device.without_overlap() if self.overlap == "off" else device
 
     @cached_property
     def meshes(self) -> list[Mesh]:

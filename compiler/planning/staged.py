@@ -122,7 +122,7 @@ class StagedPoint(FrontierPoint):
 
     @property
     def hidden_s(self) -> float:
-        return self._pipeline.mean_s(lambda cost: cost.hidden_s)
+        return self._pipeline.hidden_s
 
     @property
     def memory_bytes(self) -> int:
@@ -179,6 +179,7 @@ def staged_frontier(
             batches=None,
             schedule=None,
             memory=None if stages > 1 else request.memory,
+            overlap="off" if request.groups and stages > 1 else request.overlap,
             search_time=limit_s,
         )
         kept = {
@@ -356,7 +357,7 @@ class _Spread:
     def __init__(self, request: Request) -> None:
         self.groups, self.between = request.groups, request.description.between_groups
         # Of a part of the devices, as in the search of one stage.
-        is_one, own = request.stages == 1, replace(request, batches=None)
+        is_one, own = request.stages == 1, replace(request, batches=None, overlap="off")
         self.request = replace(own, stages=AUTO) if is_one else own
         self._known = dict[tuple[MeshTables, str], MeshTables]()
 

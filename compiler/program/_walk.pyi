@@ -109,6 +109,7 @@ class Walk:
         compute_s: float,
         update_s: float,
         joins: bool,
+        overlaps: bool,
     ) -> tuple[
         _Cost,
         npt.NDArray[np.int32],
@@ -118,3 +119,10 @@ class Walk:
         list[float],
         list[int],
     ]: ...
+    def hidden(
+        self,
+        costing: _Costing,
+        assignment: npt.NDArray[np.int32],
+        graph_of: npt.NDArray[np.int32],
+        graphs: int,
+    ) -> list[tuple[float, int]]: ...

@@ -170,14 +170,36 @@ class Evaluator:
         return _cost(*self._walk.run(self._costing, picked, *self._overheads_s(), joins))
 
     def record(
-        self, assignment: Sequence[int] | npt.NDArray[np.int32], *, joins: bool = True
+        self,
+        assignment: Sequence[int] | npt.NDArray[np.int32],
+        *,
+        joins: bool = True,
+        overlaps: bool = True,
     ) -> Record:
-        """Return the steps of :meth:`emitted`, or of :meth:`evaluate` without ``joins``."""
+        """Return the steps of :meth:`emitted`, or of :meth:`evaluate` without ``joins``.
+
+        Unless it ``overlaps``, collectives are fused alone.
+        """
         picked = np.ascontiguousarray(assignment, np.int32)
         cost, events, lives, groups, places, begin_s, ends = self._walk.record(
-            self._costing, picked, *self._overheads_s(), joins
+            self._costing, picked, *self._overheads_s(), joins, overlaps
         )
         return Record(_cost(*cost), events, lives, groups, places, begin_s, ends)
+
+    def hidden(
+        self, assignment: Sequence[int], graph_of: npt.NDArray[np.int32], graphs: int
+    ) -> list[tuple[float, int]]:
+        """Return the seconds that each of ``graphs`` of a program hides in one run.
+
+        With them are the bytes by which that raises the peak of the graph. ``graph_of`` has the
+        number of the graph of each node; graphs run in the order of their numbers. Linear in the
+        operands of the program.
+        """
+        if not self.costs.device.overlaps:
+            return [(0.0, 0)] * graphs
+        picked = np.ascontiguousarray(assignment, np.int32)
+        chosen = np.ascontiguousarray(graph_of[self.costs.variables], np.int32)
+        return self._walk.hidden(self._costing, picked, chosen, graphs)
 
     def joined_s(self, movements: Sequence[tuple[str, tuple[int, ...], float]]) -> float:
         """Return the time of collectives (kind, axes, bytes) that are fused."""

@@ -114,9 +114,9 @@ def node_times_of(
     """Return the cost of ``assignment``, the seconds of each node, and the static tensors.
 
     The seconds include reshards of operands that the node is the first to read. They are those of
-    :func:`timeline_of`, which takes longer.
+    :func:`timeline_of`, which takes longer, on a device on which no collective overlaps.
     """
-    reader = _Reader(evaluator, assignment)
+    reader = _Reader(evaluator, assignment, overlaps=False)
     reader.read()
     found = [0.0] * len(reader.graph.nodes)
     for draft in reader.drafts:
@@ -147,9 +147,11 @@ class _Draft:
 
 
 class _Reader:
-    def __init__(self, owner: Evaluator, assignment: Sequence[int]) -> None:
+    def __init__(
+        self, owner: Evaluator, assignment: Sequence[int], *, overlaps: bool = True
+    ) -> None:
         self.owner, self.costs, self.graph = owner, owner.costs, owner.graph
-        self.record = owner.record(assignment)
+        self.record = owner.record(assignment, overlaps=overlaps)
         self.picked = dict(zip(self.costs.variables, assignment, strict=True))
         self.drafts: list[_Draft] = []
         self.known: dict[tuple[int, int], tuple[float, _InnerSteps]] = {}

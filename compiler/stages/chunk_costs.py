@@ -15,7 +15,7 @@ from tensoropt.compiler.program.graph import Graph, Result
 from tensoropt.compiler.program.timeline import node_times_of
 from tensoropt.compiler.search.frontier.search import FrontierPoint
 from tensoropt.compiler.stages.branches import Branch, branches_of, sent_bytes
-from tensoropt.compiler.stages.order import Floats, Ints, order_of
+from tensoropt.compiler.stages.order import Flags, Floats, Ints, order_of
 from tensoropt.runtime.layout.mesh import Mesh
 
 __all__ = ["Costs", "NodeTimes"]
@@ -27,7 +27,8 @@ class Costs:
 
     ``backward_s`` is the time of the gradients of activations and of recomputation, ``weights_s``
     the time of the gradients of weights. ``once_s`` is spent once per step: gradients are reduced,
-    parameters updated. ``static_bytes`` are parameters, gradients and moments. ``kept_bytes`` stay
+    parameters updated. All tasks of a step hide ``hidden_s`` of their communication, which these
+    times are without. ``static_bytes`` are parameters, gradients and moments. ``kept_bytes`` stay
     from the forward to the backward pass, also those that an earlier chunk sent. ``weights_bytes``
     are the activations and gradients that the gradients of weights read. ``working_bytes`` are the
     other temporary tensors of a pass, ``gradient_bytes`` the largest gradient of a weight.
@@ -38,6 +39,7 @@ class Costs:
     backward_s: float = 0.0
     weights_s: float = 0.0
     once_s: float = 0.0
+    hidden_s: float = 0.0
     static_bytes: int = 0
     kept_bytes: int = 0
     weights_bytes: int = 0
@@ -91,7 +93,8 @@ class NodeTimes:
 
     @cached_property
     def _record(self) -> Record:
-        return evaluator_of(self._point.tables).record(self._point.assignment)
+        # Windows of the whole step would keep values from one chunk to another.
+        return evaluator_of(self._point.tables).record(self._point.assignment, overlaps=False)
 
     @cached_property
     def _events(self) -> tuple[Ints, Ints]:
@@ -153,10 +156,13 @@ class NodeTimes:
             self._branches[chunks] = own
         return self._branches[chunks]
 
-    def step(self, cuts: Sequence[int], begins: Sequence[int] = ()) -> tuple[Costs, ...]:
+    def step(
+        self, cuts: Sequence[int], begins: Sequence[int] = (), *, splits: bool = False
+    ) -> tuple[Costs, ...]:
         """Return the costs of the chunks that begin at the start and at each place of ``cuts``.
 
-        They are a chain, except at the places ``begins`` of branches.
+        They are a chain, except at the places ``begins`` of branches. ``splits``: gradients of
+        weights are tasks of their own.
         """
         order, homes, count = self.order, self.order.home_chunks(cuts), len(cuts) + 1
         weights = np.zeros(len(homes), bool)
@@ -184,19 +190,39 @@ class NodeTimes:
         at, by_weights = homes[order.made], weights[order.made]
         gradients = np.zeros(count, np.int64)
         np.maximum.at(gradients, at[by_weights], self.bytes[by_weights])
+        hidden_s, raised = self._hidden(homes, weights & splits, count)
+        backward_s = time_s(~forward & ~weights) - hidden_s[1]
         columns = (
-            time_s(forward),
-            time_s(~forward & ~weights),
-            time_s(~forward & weights),
-            np.bincount(homes, self.once_s, count),
+            time_s(forward) - hidden_s[0],
+            np.maximum(backward_s, 0.0),
+            time_s(~forward & weights) - hidden_s[2] + np.minimum(backward_s, 0.0),
+            np.bincount(homes, self.once_s, count) - hidden_s[3],
+            self.order.graph.micro_batches * hidden_s[:3].sum(axis=0) + hidden_s[3],
             static,
             read_bytes(made_early[values] & order.runs_late[readers]),
             read_bytes(weights[readers] & ~by_weights[values]),
-            self._working_bytes(cuts),
+            self._working_bytes(cuts) + raised[:3].max(axis=0),
             gradients,
             sent_bytes(order, self.bytes, cuts, begins),
         )
         return tuple(Costs(*row) for row in zip(*(own.tolist() for own in columns), strict=True))
+
+    def _hidden(self, homes: Ints, weights: Flags, count: int) -> tuple[Floats, Ints]:
+        """Return the seconds that the graphs of each chunk hide in one run, a row for each kind.
+
+        With them are the bytes by which that raises their peaks. The kinds are forward passes,
+        backward passes, gradients of ``weights`` and updates.
+        """
+        order = self.order
+        number = np.where(order.in_forward, homes, 2 * count - 1 - homes)
+        number = np.where(weights, 2 * count + homes, number)
+        number = np.where(order.runs_once, 3 * count + homes, number)
+        owner = evaluator_of(self._point.tables)
+        rows = zip(*owner.hidden(self._point.assignment, number, 4 * count), strict=True)
+        seconds, raised = (np.array(row).reshape(4, count) for row in rows)
+        for found in (seconds, raised):
+            found[1] = found[1][::-1]  # backward passes run from the last chunk to the first
+        return seconds, raised
 
     def _working_bytes(self, cuts: Sequence[int]) -> Ints:
         """Return the bytes of temporary tensors of each chunk that no other pass reads.

@@ -93,13 +93,19 @@ class StageDevices:
         return max((link.send_s(size) for link in links), default=0.0)
 
     def costs(
-        self, cuts: Sequence[int], places: Sequence[int], begins: Sequence[int] = ()
+        self,
+        cuts: Sequence[int],
+        places: Sequence[int],
+        begins: Sequence[int] = (),
+        *,
+        splits: bool = False,
     ) -> list[Costs]:
         """Return the costs of the chunks that ``cuts`` begin, each on its stage of ``places``.
 
-        They are a chain, except at the places ``begins``.
+        They are a chain, except at the places ``begins``. ``splits``: gradients of weights are
+        tasks of their own.
         """
-        steps = [times.step(cuts, begins) for times in self.group_times]
+        steps = [times.step(cuts, begins, splits=splits) for times in self.group_times]
         return [steps[self.groups[place]][number] for number, place in enumerate(places)]
 
 

@@ -39,7 +39,8 @@ class Pipeline:
     ``time_s`` is of one input, and results follow each other in ``interval_s``; a training step
     ends before the next one begins. ``stage_bytes`` is the memory of each stage,
     ``static_bytes_of`` the part that is static. ``sent_bytes`` pass from each chunk to one that
-    reads from it, for each micro-batch or input. Parallel ``branches`` begin at some of the cuts.
+    reads from it, for each micro-batch or input. The stages hide ``hidden_s`` of their
+    communication in a step, on average. Parallel ``branches`` begin at some of the cuts.
     Where they fork and join, a stage has more chunks.
     """
 
@@ -53,6 +54,7 @@ class Pipeline:
     stage_bytes: Sequence[int]
     static_bytes_of: Sequence[int]
     sent_bytes: Sequence[int]
+    hidden_s: float = 0.0
     branches: Sequence[Branch] = ()
 
     @property
@@ -146,10 +148,10 @@ def pipelines_of(devices: StageDevices, families: Sequence[str]) -> list[Pipelin
         family = FAMILIES[name]
         places = family.place(devices.stages, family.chunks)
         for own, evenness in _kinds(devices, family):
-            key = places, evenness, bool(own)
+            key = places, evenness, bool(own), family.splits_weights
             if key not in known:
                 cuts = cuts_of(devices, places, evenness, [branch.begin for branch in own])
-                known[key] = _Cut.read(devices, places, cuts, own)
+                known[key] = _Cut.read(devices, places, cuts, own, splits=family.splits_weights)
             found.append(_pipeline(devices, name, known[key]))
             if family.fills and not found[-1].fits:
                 found += _filled(found[-1], known[key])
@@ -173,8 +175,9 @@ def _kinds(devices: StageDevices, family: Family) -> Iterator[tuple[Sequence[Bra
         yield [], evenness
 
 
-_Key = tuple[tuple[int, ...], Evenness, bool]
-"""The stages of chunks, the times that are even, and whether branches are cuts."""
+_Key = tuple[tuple[int, ...], Evenness, bool, bool]
+"""The stages of chunks, the times that are even, and whether branches are cuts and gradients of
+weights are tasks of their own."""
 
 
 def _filled(pipeline: Pipeline, cut: _Cut) -> list[Pipeline]:
@@ -192,8 +195,10 @@ def _filled(pipeline: Pipeline, cut: _Cut) -> list[Pipeline]:
 
 def pipeline_of(devices: StageDevices, family: str, cuts: Sequence[int]) -> Pipeline:
     """Return the pipeline of a family with a chain of chunks that begin at the places ``cuts``."""
-    places = FAMILIES[family].place(devices.stages, FAMILIES[family].chunks)
-    return _pipeline(devices, family, _Cut.read(devices, places, cuts, []))
+    own = FAMILIES[family]
+    places = own.place(devices.stages, own.chunks)
+    cut = _Cut.read(devices, places, cuts, [], splits=own.splits_weights)
+    return _pipeline(devices, family, cut)
 
 
 def _in_flight(devices: StageDevices, name: str) -> list[int]:
@@ -224,18 +229,20 @@ class _Cut:
         places: Sequence[int],
         begin: Sequence[int],
         branches: Sequence[Branch],
+        *,
+        splits: bool,
     ) -> _Cut:
         """Return the cut at ``begin``, where each chunk has a stage of ``places``.
 
         A chunk in which a branch forks or joins is two chunks of its stage, as other stages need
-        not wait for both.
+        not wait for both. ``splits``: gradients of weights are tasks of their own.
         """
         order = devices.group_times[0].order
         ends = {place for own in branches for place in (own.fork, own.join)}
         cuts = sorted({*begin, *ends} - {0, len(order.forward)})
         own = tuple(places[at] for at in np.searchsorted(begin, [0, *cuts], "right"))
         begins = [branch.begin for branch in branches]
-        costs = devices.costs(cuts, own, begins)
+        costs = devices.costs(cuts, own, begins, splits=splits)
         return cls(cuts, own, costs, branches, reads_of(order, cuts, begins))
 
 
@@ -277,5 +284,6 @@ def _pipeline(
         sizes,
         static,
         [chunk.sent_bytes for chunk in chunks],
+        sum(chunk.hidden_s for chunk in chunks) / stages,
         cut.branches,
     )

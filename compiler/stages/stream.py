@@ -49,4 +49,5 @@ def stream_of(devices: StageDevices) -> Pipeline:
         [sum(own) for own in zip(static, sent, transient, strict=True)],
         static,
         sent,
+        sum(own.hidden_s for own in chunks) / devices.stages,
     )

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import onnx
 import pytest
+from graphs.trained import LOSS
 from recorded import FULL, check_together, disorder
 from search_graphs import training_spec
 from stand_ins import calls
@@ -20,12 +21,13 @@ from sweep_train import TOLERANCE, Case
 from train_plans import extremes, zero_point
 from train_runs import difference, run_plan
 
+import tensoropt as to
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.search.frontier.search import FrontierResult
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
 
 EAGER = str(Path(__file__).parents[1] / "devices" / "eager.toml")
-RANKS, STEPS = 2, 3
+RANKS, STAGES, STEPS = 2, 2, 3
 PRODUCTS = {"MatMul", "Gemm", "FusedMatMul"}
 SAMPLE = [pytest.param("gpt2", 1, marks=pytest.mark.quick), ("gpt2", 2)]
 ALL = [(name, count) for name in ("gpt2", "llama") for count in (1, 2)]
@@ -69,6 +71,49 @@ def test_gathers_run_a_layer_ahead_and_sums_of_gradients_behind(
         assert not [call for call in called if call["call"] == "error"]
     if micro_batches == 1:
         assert difference(expected, case.one_device().losses) < TOLERANCE
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1", "interleaved"] if FULL else ["zb-h1"])
+def test_stages_have_equal_losses_with_transfers_that_are_late(
+    schedule: str, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = Case("gpt2", tmp_path, STEPS)
+    plain, started = (_staged(case, schedule, way) for way in ("off", "auto"))
+    assert not [*_started(plain)]
+    kinds = {"AllGather", "ReduceScatter"}
+    assert kinds <= {name.removeprefix("Combined") for name in _started(started)}
+    expected = _losses(case, plain)
+    assert _losses(case, started) == expected
+    late = log / "late"
+    late.mkdir()
+    monkeypatch.setenv("TENSOROPT_STAND_IN_LATE", "1")
+    monkeypatch.setenv("TENSOROPT_NCCL_LOG", str(late))
+    assert _losses(case, started) == expected
+    for rank in range(STAGES * RANKS):
+        called = calls(late, rank)
+        (side,) = {c["stream"] for c in called if c["call"] == "cudaStreamCreateWithFlags"}
+        assert disorder(called, side) == ""
+        assert not [call for call in called if call["call"] == "error"]
+
+
+def _staged(case: Case, schedule: str, overlap: str) -> Path:
+    """Write the leanest plan of two stages, each of two ranks that split the batch."""
+    train = to.Training(LOSS, case.recipe.optimizer, micro_batches=STAGES, recompute="none")
+    frontier = to.load(case.path).frontier(
+        STAGES * RANKS, stages=STAGES, schedule=schedule, device=EAGER, train=train,
+        overlap=overlap, epsilon=1.0,
+    )  # fmt: skip
+    directory = case.folder / overlap
+    frontier.pick("leanest").compile(directory)
+    return directory
+
+
+def _started(plan: Path) -> Iterator[str]:
+    """Yield the kinds of the collectives that graphs of the first rank of a plan start."""
+    for path in sorted(plan.glob("rank0*.onnx")):
+        for node in onnx.load(path, load_external_data=False).graph.node:
+            if node.op_type.endswith("Start"):
+                yield node.op_type.removesuffix("Start")
 
 
 def _plan(case: Case, micro_batches: int, overlap: str) -> Path:

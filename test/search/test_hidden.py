@@ -3,13 +3,17 @@ what they say that it takes."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from small_steps import EVEN, ODD, Sizes, random_step
+from training.steps import Node, model_of
 
+import tensoropt as to
 from tensoropt.compiler.cost.memory import program_memory
 from tensoropt.compiler.pipeline import driver
 from tensoropt.compiler.planning.request import Request
@@ -34,6 +38,20 @@ def hidden_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         return events, seconds
 
     monkeypatch.setattr(overlap_collectives, "overlap", noting)
+    return found
+
+
+@pytest.fixture
+def hidden_of_graphs(monkeypatch: pytest.MonkeyPatch, hidden_s: list[float]) -> list[float]:
+    """The seconds that the pass hides in each graph of plans with stages, in their order."""
+    found, run = list[float](), overlap_collectives.OverlapCollectivesPass.run
+
+    def noting(own: overlap_collectives.OverlapCollectivesPass, module: driver.ir.Module) -> None:
+        hidden_s[:] = []
+        run(own, module)
+        found.append(sum(hidden_s))
+
+    monkeypatch.setattr(overlap_collectives.OverlapCollectivesPass, "run", noting)
     return found
 
 
@@ -94,3 +112,41 @@ def test_what_is_under_way_takes_what_its_point_says() -> None:
             ample += is_ample
     assert new_state > 2
     assert 1 < ample < 4
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1", "interleaved"])
+def test_stages_hide_what_their_graphs_do(
+    schedule: str, hidden_of_graphs: list[float], tmp_path: Path
+) -> None:
+    rng, micro_batches, stages = np.random.default_rng(0), 4, 2
+    weights = {f"w{n}": rng.standard_normal((64, 64)).astype(np.float32) for n in range(6)}
+    nodes: list[Node] = [
+        ("MatMul", [f"h{n - 1}" if n else "x", name], f"h{n}", {}) for n, name in enumerate(weights)
+    ]
+    nodes.append(("ReduceMean", [f"h{len(weights) - 1}"], "l", {"keepdims": 0}))
+    inputs = {"x": np.zeros((64, 64), np.float32)}
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model_of(nodes, inputs, ["l"], weights).SerializeToString())
+    train = to.Training("output:l", "adamw", micro_batches=micro_batches, recompute="none")
+    frontier = to.load(path).frontier(
+        4,
+        stages=stages,
+        schedule=schedule,
+        device=EAGER,
+        train=train,
+        pins=["x=S(0)", "w*=S(0)"],
+        epsilon=1.0,
+    )
+    hiding = 0
+    for number, point in enumerate(frontier):
+        hidden_of_graphs[:] = []
+        point.compile(tmp_path / f"plan{number}")
+        plan = json.loads((tmp_path / f"plan{number}" / "plan.json").read_text(encoding="utf-8"))
+        graphs = plan["stages"]["graphs"]
+        assert len(graphs) == len(hidden_of_graphs)
+        runs = [1 if name.startswith("update") else micro_batches for name in graphs]
+        found_s = sum(n * own for n, own in zip(runs, hidden_of_graphs, strict=True)) / stages
+        assert found_s == pytest.approx(point.hidden_s, rel=1e-6, abs=1e-12), graphs
+        assert plan["predicted"]["hidden_s"] == pytest.approx(point.hidden_s)
+        hiding += found_s > 0
+    assert hiding

@@ -41,6 +41,64 @@ Tails tails_of(const Tasks& tasks) {
   return found;
 }
 
+std::vector<Tasks> divided(const Tasks& tasks, std::vector<Number> graph, std::size_t graphs) {
+  constexpr Number kNone = -1;
+  const std::size_t end = tasks.count() - 1;  // the return
+  std::vector<Tasks> found(graphs);
+  std::vector<Number> maker(tasks.size.size(), kNone), seen_by(tasks.size.size(), kNone),
+      number(tasks.size.size(), kNone), place(tasks.count(), kNone);
+  std::vector<std::vector<std::size_t>> members(graphs);
+  for (std::size_t task = end; task-- > 0;)
+    for (const Number from : tasks.after[task]) graph[from] = std::min(graph[from], graph[task]);
+  for (std::size_t task = 0; task < end; ++task) {
+    for (const Number from : tasks.after[task]) graph[task] = std::max(graph[task], graph[from]);
+    for (const Number tensor : tasks.makes[task]) maker[tensor] = graph[task];
+    members[graph[task]].push_back(task);
+  }
+  std::vector<std::uint8_t> passes(tasks.size.size(), 0);
+  for (std::size_t task = 0; task <= end; ++task)
+    for (const Number tensor : tasks.reads[task])
+      passes[tensor] = passes[tensor] || task == end || maker[tensor] != graph[task];
+  for (std::size_t at = 0; at < graphs; ++at) {
+    Tasks& own = found[at];
+    const auto numbered = [&](Number tensor) {
+      if (std::exchange(seen_by[tensor], Number(at)) != Number(at)) {
+        number[tensor] = Number(own.size.size());
+        own.size.push_back(tasks.size[tensor]);
+        if (maker[tensor] != Number(at)) own.given.push_back(number[tensor]);
+      }
+      return number[tensor];
+    };
+    std::vector<Number> passed;
+    for (const std::size_t task : members[at]) {
+      place[task] = Number(own.count());
+      own.key.push_back(tasks.key[task]);
+      own.bytes.push_back(tasks.bytes[task]);
+      own.part.push_back(tasks.part[task]);
+      own.compute_s.push_back(tasks.compute_s[task]);
+      own.sent_s.push_back(tasks.sent_s[task]);
+      own.beside.push_back(tasks.beside[task]);
+      own.lands.push_back(tasks.lands[task]);
+      for (const Number tensor : tasks.reads[task]) own.reads.values.push_back(numbered(tensor));
+      for (const Number tensor : tasks.makes[task]) {
+        own.makes.values.push_back(numbered(tensor));
+        if (passes[tensor]) passed.push_back(number[tensor]);
+      }
+      for (const Number from : tasks.after[task])
+        if (graph[from] == Number(at)) own.after.values.push_back(place[from]);
+      for (Rows* rows : {&own.reads, &own.makes, &own.after}) rows->close();
+    }
+    own.key.push_back(kNone);
+    for (auto* each : {&own.bytes, &own.compute_s, &own.sent_s}) each->push_back(0);
+    own.part.push_back(own.part.empty() ? 0 : own.part.back());
+    own.beside.push_back(Beside::Never);
+    own.lands.push_back(0);
+    own.reads.values.insert(own.reads.values.end(), passed.begin(), passed.end());
+    for (Rows* rows : {&own.reads, &own.makes, &own.after}) rows->close();
+  }
+  return found;
+}
+
 std::vector<Span> spans_of(const Tasks& tasks, const Places& places) {
   std::vector<Span> spans(tasks.size.size(), {std::numeric_limits<Number>::max(), -1});
   const auto include = [&](Number tensor, Number first, Number last) {

@@ -55,6 +55,11 @@ struct Tails {
 };
 Tails tails_of(const Tasks& tasks);
 
+// Returns the tasks of each graph of a program as a program of its own. A task runs in the graph
+// that `graph` has for it, or an earlier one that reads its results, and not before its operands
+// are made. Tensors that pass from a graph are live until its end. Linear.
+std::vector<Tasks> divided(const Tasks& tasks, std::vector<std::int32_t> graph, std::size_t graphs);
+
 // The places of tasks in an order. A task's results are live at least until `until`, and so are its
 // operands if it holds them.
 struct Places {

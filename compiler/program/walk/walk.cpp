@@ -27,10 +27,41 @@ Walk::Walk(const Program& program, std::vector<std::int32_t> kinds, const Overla
 }
 
 Walked Walk::run(Costing& costing, std::span<const std::int32_t> assignment, double compute_s,
-                 double update_s, bool joins, Record* record) {
+                 double update_s, bool joins, Record* record, bool overlaps) {
+  cost_ = {compute_s, 0, update_s};
+  walk(costing, assignment, joins, record);
+  cost_.static_bytes += constant_bytes();
+  cost_.transient_bytes = peak_bytes();
+  if (record_) record_->group.assign(std::size_t(step_) + 1, -1);
+  if (joins_) arrange_collectives(overlaps ? how_ : Overlapping{});
+  if (record_) record_->lives = lives_;
+  return cost_;
+}
+
+std::vector<std::pair<double, std::int64_t>> Walk::hidden(Costing& costing,
+                                                          std::span<const std::int32_t> assignment,
+                                                          std::span<const std::int32_t> graph_of,
+                                                          std::size_t graphs) {
+  cost_ = {};
+  walk(costing, assignment, true, nullptr);
+  end_tasks();
+  std::vector<std::int32_t> graph;
+  for (const std::int32_t node : task_nodes_) graph.push_back(graph_of[node]);
+  std::vector<std::pair<double, std::int64_t>> found;
+  for (const Tasks& own : divided(tasks_, std::move(graph), graphs)) {
+    const auto [joined, overlapped] = join_beside(own, times_, how_);
+    const std::int64_t more = overlapped.any ? overlapped.peak - joined.peak : 0;
+    found.emplace_back(overlapped.hidden_s[0] + overlapped.hidden_s[1],
+                       std::max(more, std::int64_t(0)));
+  }
+  return found;
+}
+
+// Walks the program, and notes its tensors and, if it `joins`, its tasks.
+void Walk::walk(Costing& costing, std::span<const std::int32_t> assignment, bool joins,
+                Record* record) {
   if (assignment.size() != program_.nodes())
     throw std::invalid_argument("an assignment has a number for each node that chooses");
-  cost_ = {compute_s, 0, update_s};
   step_ = 0;
   lives_.clear();
   landings_.clear();
@@ -39,6 +70,7 @@ Walked Walk::run(Costing& costing, std::span<const std::int32_t> assignment, dou
   record_ = record;
   joins_ = joins;
   if (joins_) tasks_ = {};
+  task_nodes_.clear();
   makers_.clear();
   inputs_.clear();
   lay_out(assignment);
@@ -46,12 +78,6 @@ Walked Walk::run(Costing& costing, std::span<const std::int32_t> assignment, dou
   filled_.clear();
   for (std::size_t node = 0; node < program_.nodes(); ++node)
     if (ends(node)) use_operands(node);
-  cost_.static_bytes += constant_bytes();
-  cost_.transient_bytes = peak_bytes();
-  if (record_) record_->group.assign(std::size_t(step_) + 1, -1);
-  if (joins_) arrange_collectives();
-  if (record_) record_->lives = lives_;
-  return cost_;
 }
 
 const Strategy& Walk::strategy_of(std::size_t node, std::int32_t picked) {
@@ -434,6 +460,7 @@ std::int32_t Walk::define(std::int32_t value, std::int32_t layout, std::int64_t 
 
 void Walk::note_task(std::int32_t key, double bytes, double compute_s, double sent_s, Beside beside,
                      std::int64_t lands) {
+  task_nodes_.push_back(running_);
   tasks_.key.push_back(key);
   tasks_.bytes.push_back(bytes);
   tasks_.compute_s.push_back(compute_s);
@@ -447,11 +474,16 @@ void Walk::note_task(std::int32_t key, double bytes, double compute_s, double se
     times_.push_back(costing_->collective(std::int32_t(times_.size())));
 }
 
-// Costs the program with fused and overlapped collectives, in the order in which it then runs.
-void Walk::arrange_collectives() {
-  end_task(0, 0);  // the return
+// Adds the return, the last task.
+void Walk::end_tasks() {
+  end_task(0, 0);
   for (const Record::Life& life : lives_) tasks_.size.push_back(life.bytes);
-  const auto [joined, overlapped] = join_beside(tasks_, times_, how_);
+}
+
+// Costs the program with fused and overlapped collectives, in the order in which it then runs.
+void Walk::arrange_collectives(const Overlapping& how) {
+  end_tasks();
+  const auto [joined, overlapped] = join_beside(tasks_, times_, how);
   if (!joined.any && !overlapped.any) return;
   for (const auto& [seconds, updates] : saved_s(joined, tasks_, times_)) {
     cost_.communication_s -= (updates ? 1 : program_.batches) * seconds;

@@ -134,9 +134,19 @@ class Walk {
   // Costs the emitted program if `joins`. Otherwise each collective runs alone and in its place, as
   // the tables charge it. Events are numbered in the order before fusion, lives in the order after
   // it. `compute_s` are the seconds before the first node, `update_s` their part for the update. A
-  // record must be empty. Linear in the operands of the program.
+  // record must be empty. Collectives overlap with operators if `overlaps`. Linear in the operands
+  // of the program.
   Walked run(Costing& costing, std::span<const std::int32_t> assignment, double compute_s,
-             double update_s, bool joins, Record* record);
+             double update_s, bool joins, Record* record, bool overlaps = true);
+
+  // Returns the seconds of communication that each of the `graphs` hides in one run, if the program
+  // is cut into these, and the bytes by which that raises its peak. `graph_of` has the graph of
+  // each node. Collectives overlap with operators of their own graph. Linear in the operands of the
+  // program.
+  std::vector<std::pair<double, std::int64_t>> hidden(Costing& costing,
+                                                      std::span<const std::int32_t> assignment,
+                                                      std::span<const std::int32_t> graph_of,
+                                                      std::size_t graphs);
 
   // Returns the live ranges in ONNX Runtime's arena in the last walk, copies of images included.
   // `record` is the record of that walk. Linear in the operands of the program.
@@ -173,6 +183,7 @@ class Walk {
     std::size_t operator()(const TreeKey& key) const;
   };
 
+  void walk(Costing& costing, std::span<const std::int32_t> assignment, bool joins, Record* record);
   const Strategy& strategy_of(std::size_t node, std::int32_t picked);
   const Path& path_of(std::int32_t value, std::int32_t source, std::int32_t target);
   const Path& path_to(std::int32_t tensor);
@@ -231,7 +242,8 @@ class Walk {
   }
   void note_task(std::int32_t key, double bytes, double compute_s, double sent_s, Beside beside,
                  std::int64_t lands = 0);
-  void arrange_collectives();
+  void end_tasks();
+  void arrange_collectives(const Overlapping& how);
   void note_lives(const Places& places);
   // The lives of a node's tensors, each once; an alias makes none.
   std::vector<std::int32_t> lives_read(std::size_t node) const;
@@ -260,6 +272,7 @@ class Walk {
   bool joins_ = false;
   bool is_there_ = false;  // no task makes the tensors that are defined
   Tasks tasks_;
+  std::vector<std::int32_t> task_nodes_;
   std::vector<std::int32_t> makers_;   // per tensor the task that makes it, -1 for none
   std::vector<CollectiveTime> times_;  // per key
   std::int32_t step_ = 0, running_ = 0;

@@ -136,10 +136,20 @@ class PyWalk {
     return cost(go(costing, assignment, compute_s, update_s, joins, nullptr));
   }
 
+  std::vector<std::pair<double, std::int64_t>> hidden(const nb::object& costing,
+                                                      const Array<std::int32_t>& assignment,
+                                                      const Array<std::int32_t>& graph_of,
+                                                      std::size_t graphs) {
+    Asked asked(costing);
+    return walk_.hidden(asked, {assignment.data(), assignment.size()},
+                        {graph_of.data(), graph_of.size()}, graphs);
+  }
+
   nb::tuple record(const nb::object& costing, const Array<std::int32_t>& assignment,
-                   double compute_s, double update_s, bool joins) {
+                   double compute_s, double update_s, bool joins, bool overlaps) {
     Record record;
-    const nb::tuple found = cost(go(costing, assignment, compute_s, update_s, joins, &record));
+    const nb::tuple found =
+        cost(go(costing, assignment, compute_s, update_s, joins, &record, overlaps));
     std::vector<std::int32_t> events;
     for (const auto& e : record.events)
       events.insert(events.end(), {e.node, e.value, e.source, e.target, e.moment});
@@ -162,10 +172,10 @@ class PyWalk {
 
  private:
   Walked go(const nb::object& costing, const Array<std::int32_t>& assignment, double compute_s,
-            double update_s, bool joins, Record* record) {
+            double update_s, bool joins, Record* record, bool overlaps = true) {
     Asked asked(costing);
     return walk_.run(asked, {assignment.data(), assignment.size()}, compute_s, update_s, joins,
-                     record);
+                     record, overlaps);
   }
 
   static nb::tuple cost(const Walked& w) {
@@ -284,7 +294,8 @@ NB_MODULE(_walk, m) {
       .def("run", &PyWalk::run, "costing"_a, "assignment"_a, "compute_s"_a, "update_s"_a, "joins"_a)
       .def("arena", &PyWalk::arena, "costing"_a, "assignment"_a, "images"_a)
       .def("record", &PyWalk::record, "costing"_a, "assignment"_a, "compute_s"_a, "update_s"_a,
-           "joins"_a);
+           "joins"_a, "overlaps"_a)
+      .def("hidden", &PyWalk::hidden, "costing"_a, "assignment"_a, "graph_of"_a, "graphs"_a);
   bind_tasks(m);
 }
 // NOLINTEND(bugprone-*, performance-*)
