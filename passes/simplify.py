@@ -14,7 +14,8 @@ from tensoropt.compiler.shapes.refine import replace_value, update_signature
 from tensoropt.compiler.shapes.reshapes import shape_literal
 from tensoropt.compiler.sharding.rule.describe import describe
 from tensoropt.compiler.sharding.rule.windows import ceil_adds, windows_of
-from tensoropt.dialects.build import ints_attr
+from tensoropt.dialects.build import int_attr, ints_attr
+from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import (
     attribute,
@@ -42,7 +43,8 @@ class SimplifyPass(Pass):
     the padding does not count), and SAME with dilations becomes explicit padding.
 
     A `Gather` of all elements in order becomes a `Reshape`, which can be split: exporters index a
-    mask by the positions of all samples and tokens. Refuses nothing.
+    mask by the positions of all samples and tokens. A `CastLike` becomes a `Cast`: it reads a whole
+    tensor for its type alone, which ranks would gather. Refuses nothing.
     """
 
     name: ClassVar[str] = "simplify"
@@ -57,7 +59,7 @@ class SimplifyPass(Pass):
         version = versions.get("", 1)
         namer = OpNamer(module)
         with module.context, ir.Location.unknown():
-            for op in list(walk(function(module))):
+            for op in map(_with_type, list(walk(function(module)))):
                 test = _RETURNS_OPERAND.get(op.name)
                 if self.keep_dropout and op.name == "onnx.Dropout":
                     continue
@@ -70,6 +72,28 @@ class SimplifyPass(Pass):
                     _reshape(op, namer)
             update_signature(module)
             forget_removed(module)
+
+
+def _with_type(op: ir.Operation) -> ir.Operation:
+    """Return ``op``, or for a `CastLike` the `Cast` that replaces it, with the same name."""
+    kind = op.results[0].type if op.name == "onnx.CastLike" else None
+    if not isinstance(kind, ir.RankedTensorType | ir.UnrankedTensorType):
+        return op
+    element = element_of(str(kind.element_type))
+    if element is None:
+        return op
+    attributes = {**dict(op.attributes.items()), "to": int_attr(element.number)}
+    with ir.InsertionPoint(op):
+        made = ir.Operation.create(
+            "onnx.Cast",
+            [kind],
+            [op.operands[0]],
+            attributes=attributes,
+            loc=op.location,
+        )
+    op.results[0].replace_all_uses_with(made.result)
+    op.erase()
+    return made
 
 
 _POOLS = ("onnx.AveragePool", "onnx.LpPool", "onnx.MaxPool")

@@ -26,6 +26,19 @@ module attributes {topt.opset = {ai.onnx = 20 : i64}} {
 
 // -----
 
+// A cast like another tensor does not read it.
+// CHECK-LABEL: func.func @main
+// CHECK-NEXT: %0 = "onnx.Cast"(%arg0) {saturate = 0 : i64, to = 10 : i64} : (tensor<4xf32>) -> tensor<4xf16>
+// CHECK-NEXT: return %0
+module attributes {topt.opset = {ai.onnx = 20 : i64}} {
+  func.func @main(%x: tensor<4xf32> {topt.name = "x"}, %y: tensor<8xf16> {topt.name = "y"}) -> (tensor<4xf16> {topt.name = "z"}) {
+    %0 = "onnx.CastLike"(%x, %y) {saturate = 0 : i64} : (tensor<4xf32>, tensor<8xf16>) -> tensor<4xf16>
+    return %0 : tensor<4xf16>
+  }
+}
+
+// -----
+
 // Before opset 7 an attribute said whether Dropout is off.
 // CHECK-LABEL: func.func @main
 module attributes {topt.opset = {ai.onnx = 6 : i64}} {
