@@ -41,19 +41,19 @@ __all__ = ["Degrees", "Prediction", "even_chunks", "predict"]
 _LAYERS = 3  # of the model that is planned: the middle one is repeated
 _MICRO_BATCHES = 2  # of the step that is planned, so that gradients are summed
 _PINS = {
-    Gpt: ("tokens.weight=S(0)", "layer*.qkv.weight=S(1)", "layer*.attention.out.weight=S(0)"),
+    Gpt: (
+        "tokens.weight=S(0)", "layer*.qkv.weight=S(1)", "layer*.attention.out.weight=S(0)",
+        "layer*.up.weight=S(1)", "layer*.down.weight=S(0)",
+    ),
+    # In long micro-batches a rank would gather weights that are only stored in parts.
     Llama: (
-        "tokens.weight=S(0)", "layer*.attention.[qkv].weight=S(1)", "out.weight=S(1)",
-        "layer*.attention.out.weight=S(0)", "layer*.gate.weight=S(1)",
+        "tokens.weight=S(0)", "node:layer*/attention/[qkv]/matmul=column", "out.weight=S(1)",
+        "node:layer*/attention/out/matmul=row", "node:layer*/mlp/gate/matmul=column",
+        "node:layer*/mlp/up/matmul=column", "node:layer*/mlp/down/matmul=row",
     ),
 }  # fmt: skip
-_FEED_FORWARD = ("layer*.up.weight=S(1)", "layer*.down.weight=S(0)")
-_WHOLE = (
-    "node:layer?/*norm*/*=replicate",
-    "node:layer?/add=replicate",
-    "node:layer?/add_1=replicate",
-)
-"""The nodes between the products of a layer, without a split of the sequence."""
+_BETWEEN = ("node:layer?/*norm*/*", "node:layer?/add", "node:layer?/add_1")
+"""The nodes between the products of a layer."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,8 @@ def _point(
     dtype = "float32" if system.precision == "float32" else "float16"
     graph = _graph(replace(model, layers=_LAYERS, batch=micro_batch, dtype=dtype), system)
     if tensor > 1:
-        pins = (*_PINS[type(model)], *_FEED_FORWARD, *(() if system.splits_sequence else _WHOLE))
+        how = "sequence" if system.splits_sequence else "replicate"
+        pins = (*_PINS[type(model)], *(f"{nodes}={how}" for nodes in _BETWEEN))
         graph = pinned_graphs({INFERENCE: graph}, Request(mesh=str(tensor), pins=pins))[INFERENCE]
     return fastest_plan(graph, tensor, device)
 

@@ -142,7 +142,7 @@ SETTINGS = (
         Row("GPT-3", 12288, 96, 96, 8, 16, 1, 8, 0, 1536, 32.0),
     )),
     Setting("h100", 4096, 131072, 0.0, _CORE, replace(
-        _CORE, product_rate=0.8, hides_collectives=True, step_s=0.06
+        _CORE, product_rate=0.8, hides_collectives=1.0, step_s=0.06
     ), (
         Row("1.7B", 2048, 24, 16, 1, 1, 1, 48, 0, 192, 0.45),
         Row("7.1B", 4096, 30, 32, 2, 1, 1, 48, 0, 192, 0.80),

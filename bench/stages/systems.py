@@ -42,10 +42,10 @@ class System:
     parameter has ``parameter_bytes``, gradients of ``gradient_bytes``, and ``optimizer_bytes`` of
     moments and of a copy in float32, which replicas share if it ``shards_moments``.
 
-    It ``hides_collectives`` between the ranks of a layer, except for their first part, and
-    ``hides_exchange`` of gradients and of new parameters while stages compute. A stage that
-    ``waits_for_sends`` computes nothing while it sends or receives. A step has ``step_s`` in
-    addition, and a process ``rest_bytes``.
+    It hides a share ``hides_collectives`` of the collectives between the ranks of a layer, except
+    for their first part, and ``hides_exchange`` of gradients and of new parameters while stages
+    compute. A stage that ``waits_for_sends`` computes nothing while it sends or receives. A step
+    has ``step_s`` in addition, and a process ``rest_bytes``.
     """
 
     attention: Literal["operators", "kernel"]
@@ -58,7 +58,7 @@ class System:
     product_rate: float = 1.0
     splits_sequence: bool = False
     shards_moments: bool = False
-    hides_collectives: bool = False
+    hides_collectives: float = 0.0
     hides_exchange: bool = False
     waits_for_sends: bool = False
     step_s: float = 0.0
@@ -87,8 +87,8 @@ def times_of(point: FrontierPoint, system: System, device: Device) -> NodeTimes:
         if step.node is not None and step.kind in ("op", "collective"):
             own = op_s if step.kind == "op" else sent_s
             own[step.node] += step.time_s / times.order.times[step.node]
-    if system.hides_collectives:
-        times.run_s -= (1 - 1 / ranks) * np.where(times.order.runs_once, 0.0, sent_s)
+    hidden = system.hides_collectives * (1 - 1 / ranks)
+    times.run_s -= hidden * np.where(times.order.runs_once, 0.0, sent_s)
     products = [isinstance(n, Op) and n.info.name in _PRODUCTS for n in graph.nodes]
     times.run_s += np.where(products, op_s * (1 / system.product_rate - 1), 0.0)
     if system.fuses:

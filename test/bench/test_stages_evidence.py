@@ -7,8 +7,9 @@ import itertools
 
 import numpy as np
 import pytest
-from accuracy.gpu_plans import fastest_plan
+from accuracy.gpu_plans import fastest_plan, steps_of
 from graphs.gpt import Gpt
+from graphs.llama import Llama
 from hypothesis import given
 from hypothesis import strategies as st
 from stages import clusters, layered, megatron, megatron_degrees
@@ -16,6 +17,7 @@ from stages.clusters import Run, best_configurations, runs_of
 from stages.cut_bounds import least_slowest_s
 from stages.layered import Degrees, even_chunks, predict
 from stages.megatron import SETTINGS
+from stages.schedules import TITAN
 from stages.systems import System
 from stages.updates import Update
 
@@ -152,3 +154,22 @@ def test_splits_have_as_many_gpus_and_texts_as_megatrons() -> None:
         assert all(row.batch % (data * size) == 0 for *_, data, size in splits)
         own = row.tensor, row.stages, row.data
         assert {*row.micro_batches} <= {size for *degrees, size in splits if (*degrees,) == own}
+
+
+def test_ranks_of_a_layer_gather_activations_and_no_weights() -> None:
+    llama = Llama(
+        layers=5, width=256, heads=4, groups=4, inner=512, vocabulary=512, sequence=8192, batch=4
+    )
+    system = dataclasses.replace(TITAN.planned, recompute="none")
+    point = layered._point(llama, system, 2, 4, H100)
+    graph, gathered = point.tables.graph, 0
+    for node, step in steps_of(point):
+        if step.movement is None or step.movement.kind != "all_gather" or node.phase == "update":
+            continue
+        assert step.movement.value is not None
+        info = graph.values[step.movement.value].info
+        assert info is not None
+        if node.name.startswith("layer"):
+            assert llama.sequence in info.sizes, node.name
+            gathered += 1
+    assert gathered > 3 * 3
