@@ -36,8 +36,8 @@ class FuseAttentionPass(Pass):
     It is a product, scalings of query, key or scores, a limit of scores, masks, a `Softmax` and a
     product, and casts between these; each result has one reader. Keys and values that are repeated
     for several heads of queries are read once. A causal mask becomes an attribute, other masks
-    become the bias. Operations of `block-attention` are replaced too. Attention with dropout is
-    kept.
+    become the bias. Operations of `block-attention` are replaced too. With a `Dropout` after the
+    `Softmax` it is one `tensoropt.AttentionWithDropout`, which a training step gives seeds.
 
     Processors have the kernel in float32. GPUs of `architectures`, comma-separated compute
     capabilities times ten, have it for the forms that all of them take. A training step computes in
@@ -126,7 +126,7 @@ class _Fusion:
                 outer = bias is not None and len(shape_of(bias)) == rank
                 bias = make.unsqueeze(bias, [1]) if bias is not None and outer else bias
             scale = chain.scale * by_query * by_key * by_turned
-            attended = Attended(q, k, v, bias, scale, chain.softcap, chain.causal)
+            attended = Attended(q, k, v, bias, scale, chain.softcap, chain.causal, chain.ratio)
             if not self.kernels.fit(attended, chain.softmax):
                 return False
             y = attended.build(make)

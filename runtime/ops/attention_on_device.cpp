@@ -17,6 +17,7 @@ using cudnn::Tensor;
 const char* refusal(const Attention& attention) {
   const auto& a = attention;
   if (!a.batch || !a.heads || !a.queries || !a.keys) return "no elements";
+  if (a.dropout.rows) return "dropout of weights";
   if (a.cap != 0) return "a limit of scores by tanh";
   if (a.window && !a.causal) return "a window without causality";
   if (a.lengths && (a.offset || a.window))

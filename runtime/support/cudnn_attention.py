@@ -31,7 +31,7 @@ class AttentionForm:
     ``[batch, key_heads, keys, value_size]``; ``dtype`` is their element type by its NumPy name.
     ``bias_sizes`` are the first three dimensions of the bias, ``None`` without one. ``offset`` says
     that the node is told the position of its first query, ``lengths`` that it is told the keys of
-    each text.
+    each text, ``dropout`` that weights are dropped.
     """
 
     dtype: str
@@ -49,6 +49,7 @@ class AttentionForm:
     trains_bias: bool = False
     lengths: bool = False
     offset: bool = False
+    dropout: bool = False
     gradient: bool = False
 
 
@@ -95,6 +96,8 @@ def _refusal_of_sizes(form: AttentionForm, family: int) -> str | None:
 
 
 def _refusal_of_masks(form: AttentionForm) -> str | None:
+    if form.dropout:
+        return "dropout of weights"
     if form.softcap:
         return "a limit of scores by tanh"
     if form.window and not form.causal:

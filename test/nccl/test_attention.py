@@ -92,6 +92,7 @@ def test_a_plan_is_made_once_for_each_form(log: Path, tmp_path: Path) -> None:
 
 
 REFUSED = {
+    "dropout of weights": replace(BASE, ratio=0.5),
     "a limit of scores by tanh": replace(BASE, options=Options(softcap=2.0)),
     "a window without causality": replace(BASE, options=Options(window=3)),
     "queries at positions without keys": replace(BASE, options=Options(causal=True, offset=9)),
