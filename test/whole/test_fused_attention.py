@@ -10,9 +10,9 @@ import onnx
 import pytest
 from graphs.gpt import Gpt
 from train_runs import run_plan
+from without_kernels import without_kernels
 
 from tensoropt.compiler.cli.opt import main
-from tensoropt.compiler.cost.device import description_text
 
 TOKENS, BATCH, WORDS = 2048, 2, 64
 
@@ -24,8 +24,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     Gpt(
         layers=1, width=64, heads=2, vocabulary=WORDS, sequence=TOKENS, batch=BATCH, dtype="float32"
     ).build("gpt").save(made, seed=0)
-    text = description_text("cpu").replace('provider = "cpu"', 'provider = "cuda"')
-    (made / "without.toml").write_text(text)
+    without_kernels(made)
     rng = np.random.default_rng(0)
     samples = {name: rng.integers(0, WORDS, (2 * BATCH, TOKENS)) for name in ("ids", "labels")}
     np.savez(made / "data.npz", **samples)
@@ -79,10 +78,7 @@ def test_masks_of_dropout_are_the_same_on_any_number_of_ranks(tmp_path: Path) ->
     np.savez(
         tmp_path / "data.npz", **{n: rng.integers(0, WORDS, (8, 64)) for n in ("ids", "labels")}
     )
-    (tmp_path / "without.toml").write_text(
-        description_text("cpu").replace('provider = "cpu"', 'provider = "cuda"')
-    )
-    chain = plan_of(tmp_path, str(tmp_path / "without.toml"))
+    chain = plan_of(tmp_path, str(without_kernels(tmp_path)))
     assert not count(chain, "Attention")
     losses = [run_plan(chain, tmp_path / "data.npz", 4, 0.5, threads=1).losses]
     for devices, pick in ((1, "leanest"), (2, "leanest"), (4, "leanest"), (4, "fastest")):

@@ -112,11 +112,12 @@ class AttentionKernels:
 
     ``architectures`` are compute capabilities times ten, separated by commas. Values in float32 are
     converted to ``precision`` later. ``refused`` has the names of attention without a kernel, by
-    the reason.
+    the reason. A step that ``trains`` needs the kernel of the gradient, too.
     """
 
     precision: str = "float32"
     architectures: str = ""
+    trains: bool = True
     refused: dict[str, list[str]] = field(default_factory=dict)
 
     def fit(self, attended: Attended, op: ir.Operation) -> bool:
@@ -134,7 +135,8 @@ class AttentionKernels:
         dtype = self.precision if element.numpy == "float32" else element.numpy
         if not self.architectures:
             return None if dtype == "float32" else f"elements of type {dtype}"
-        forms = [attended.form(dtype, gradient=gradient) for gradient in (False, True)]
+        directions = (False, True) if self.trains else (False,)
+        forms = [attended.form(dtype, gradient=gradient) for gradient in directions]
         numbers = read_architectures(self.architectures)
         reasons = (refusal(form, number) for number in numbers for form in forms)
         return next((reason for reason in reasons if reason is not None), None)
