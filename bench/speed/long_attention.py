@@ -36,7 +36,8 @@ from tensoropt.runtime.support.flags import Parser, run_command
 _HEADS, _SIZE, _RUNS = 12, 64, 3
 _TOKENS = (512, 2048, 4096)
 _MICROSOFT = "com.microsoft"
-_WAYS = ("products", "Attention", "MultiHeadAttention", "GroupQueryAttention", "ours")
+_DROPOUT = "ours, with dropout"
+_WAYS = ("products", "Attention", "MultiHeadAttention", "GroupQueryAttention", "ours", _DROPOUT)
 
 
 def _nodes(way: str, *, causal: bool) -> list[onnx.NodeProto]:
@@ -55,8 +56,10 @@ def _nodes(way: str, *, causal: bool) -> list[onnx.NodeProto]:
         ]
     if way == "Attention":
         return [node(way, ["q", "k", "v"], ["y"], is_causal=flag, scale=scale)]
-    if way == "ours":
-        return [node("Attention", ["q", "k", "v"], ["y"], domain=DOMAIN, causal=flag, scale=scale)]
+    if way in ("ours", _DROPOUT):
+        options = {"causal": flag, "scale": scale, "drop_scale": 1.25, "drop_threshold": -(2**62)}
+        seeds = ["", "", "", "row_seeds", "key_seeds"] if way == _DROPOUT else []
+        return [node("Attention", ["q", "k", "v", *seeds], ["y"], domain=DOMAIN, **options)]
     if way == "MultiHeadAttention":
         options = {"num_heads": _HEADS, "unidirectional": flag}
         return [node(way, ["q", "k", "v"], ["y"], domain=_MICROSOFT, **options)]
@@ -66,13 +69,15 @@ def _nodes(way: str, *, causal: bool) -> list[onnx.NodeProto]:
 
 
 def _model(way: str, tokens: int, *, causal: bool) -> onnx.ModelProto:
-    by_head = way in ("products", "Attention", "ours")
+    by_head = way in ("products", "Attention", "ours", _DROPOUT)
     shape = [1, _HEADS, tokens, _SIZE] if by_head else [1, tokens, _HEADS * _SIZE]
     nodes = _nodes(way, causal=causal)
     used = {name for node in nodes for name in node.input}
     tensors: dict[str, Any] = {
         "scale": np.float32(_SIZE**-0.5),
         "mask": np.triu(np.full((tokens, tokens), -1e30, np.float32), 1),
+        "row_seeds": np.arange(_HEADS * tokens).reshape(1, _HEADS, tokens, 1),
+        "key_seeds": np.arange(tokens).reshape(1, 1, 1, tokens),
         "last": np.array([tokens - 1], np.int32),
         "total": np.int32(tokens),
     }

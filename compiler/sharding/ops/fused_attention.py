@@ -38,7 +38,8 @@ _RING = (ROWS, KEYS)
 """The factors that an axis splits together if keys and values travel."""
 
 _DRAWN = 28
-"""Elements of a head that take as long as to draw the factor of a weight in dropout."""
+"""Elements of a head that take as long as to draw the factor of a weight in dropout: with heads of
+64, a forward pass takes a fifth more (`bench/speed/long_attention.py`)."""
 
 _LOGARITHM_BYTES, _LOGARITHM_PASSES = 4, 7
 """Bytes of the logarithm of a row, and passes over logarithms until a term has its weight."""
@@ -191,6 +192,6 @@ def _travelling(info: OpInfo, places: Places, extents: Extents) -> Iterator[Inne
 
 
 def _gathered(dims: tuple[int, ...], item_bytes: int) -> Iterator[InnerStep]:
-    """Yield the gather of elements of all keys, and the choice of those of each turn."""
+    """Yield the gather of a value for all keys, and the choice of the keys of each turn."""
     yield InnerStep(_RING, dims, item_bytes, "all_gather", joint=True)
     yield InnerStep(_RING, dims, item_bytes, "turn", joint=True, times=2)
