@@ -21,6 +21,8 @@ __all__ = [
     "ATTENTION",
     "ATTENTIONS",
     "ATTENTION_GRADIENT",
+    "ATTENTION_OPTIONS",
+    "ATTENTION_WITH_DROPOUT",
     "BARRIER",
     "BLOCKED_ATTENTION",
     "BLOCKED_GRADIENT",
@@ -72,16 +74,24 @@ BARRIER = "tensoropt.Barrier"
 """``Barrier(x, after)`` returns ``x`` after ``after`` has been computed."""
 
 ATTENTION = "tensoropt.Attention"
-"""``Attention(q, k, v, bias, lengths, offset)`` is ``softmax(scale q k) v`` by a kernel of ours.
+"""``Attention(q, k, v, bias, lengths, offset, row_seeds, key_seeds)`` is ``softmax(scale q k) v``
+by a kernel of ours.
 
 Queries are `b h s d`, keys `b g t d`, values `b g t e`; consecutive heads of queries share one of
 keys. ``bias`` broadcasts to `b h s t`, keys from ``lengths`` on are not read, and ``offset`` is the
 place of the first query. The second result, `b h s`, has the logarithms of the sums of
-exponentials. Attributes: ``scale``, ``causal``, ``window``, ``softcap``."""
+exponentials. Attributes: ``scale``, ``causal``, ``window``, ``softcap``. The seeds, int64 `b h s 1`
+and `1 1 1 t`, drop weights: with the product x of the seeds of a row and a key, their weight is
+multiplied by ``drop_scale`` if ``x (x + drop_mix)`` modulo 2^64 is above ``drop_threshold``, else
+by 0."""
 
 ATTENTION_GRADIENT = "tensoropt.AttentionGradient"
-"""``AttentionGradient(dy, q, k, v, y, lse, bias, lengths, offset)`` returns the gradients of q, k,
-v and, if it is wanted, of the bias."""
+"""``AttentionGradient(dy, q, k, v, y, lse, bias, lengths, offset, row_seeds, key_seeds)`` returns
+the gradients of q, k, v and, if it is wanted, of the bias."""
+
+ATTENTION_WITH_DROPOUT = "tensoropt.AttentionWithDropout"
+"""``AttentionWithDropout(q, k, v, bias)`` is `Attention` that drops its weights with the
+probability ``ratio``. A training step has the seeds, and replaces it by `Attention`."""
 
 ATTENTIONS = frozenset(f"{DOMAIN}.{kind}" for kind in ATTENTION_KERNELS)
 """Operators with a kernel of ours on processors."""
@@ -478,6 +488,11 @@ def _make_schema(schema: Any, kinds: dict[str, int]) -> Schema:
 
 _CAUSAL = {"causal": 2}  # AttributeProto.INT
 _ATTENTION = {**_CAUSAL, "scale": 1, "softcap": 1, "window": 2}
+_DROPPED = {"ratio": 1, **_ATTENTION}
+_ATTENTION |= {"drop_mix": 2, "drop_scale": 1, "drop_threshold": 2}
+ATTENTION_OPTIONS = tuple(_ATTENTION)
+"""Attributes of `Attention` and of its gradient."""
+
 _SCALE = frozenset(("scale",))
 _GRADIENTS = ("dq", "dk", "dv", "dbias")
 _MIXTURE = {
@@ -495,8 +510,9 @@ _OWN = {
     own.op_type: own
     for own in (
         Schema("Barrier", DOMAIN, 1, 2, 2, 1, 1, {}, frozenset(), ("y",)),
-        Schema("Attention", DOMAIN, 1, 3, 6, 2, 2, _ATTENTION, _SCALE, ("y", "lse")),
-        Schema("AttentionGradient", DOMAIN, 1, 6, 9, 3, 4, _ATTENTION, _SCALE, _GRADIENTS),
+        Schema("Attention", DOMAIN, 1, 3, 8, 2, 2, _ATTENTION, _SCALE, ("y", "lse")),
+        Schema("AttentionGradient", DOMAIN, 1, 6, 11, 3, 4, _ATTENTION, _SCALE, _GRADIENTS),
+        Schema("AttentionWithDropout", DOMAIN, 1, 3, 4, 2, 2, _DROPPED, _SCALE, ("y", "lse")),
         Schema("BlockedAttention", DOMAIN, 1, 3, 4, 2, 2, _CAUSAL, frozenset(), ("y", "total")),
         Schema(
             "BlockedAttentionGradient", DOMAIN, 1, 6, 7, 3, 3, _CAUSAL, frozenset(), _GRADIENTS[:3]

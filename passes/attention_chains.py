@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 
 from tensoropt.compiler.protos.types import static_shape
 from tensoropt.compiler.shapes.causality import HIDDEN, is_causal_term, sees_earlier, sees_later
+from tensoropt.compiler.training.gradients.dropout import RATIO
 from tensoropt.dialects.build import is_float
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.onnx import attribute, constant_value, made_by, owner
+from tensoropt.dialects.onnx import attribute, constant_value, is_no_value, made_by, owner
 
 __all__ = ["Chain", "Mask", "factor_of", "read_chain", "reader_of", "unrepeated"]
 
@@ -41,7 +42,8 @@ class Chain:
     """The operands of an attention, its last operation, and its other operations from the last.
 
     One of them is the ``softmax``. Keys are `... d t`. Scores are scaled, bounded by ``softcap`` if
-    it is not 0, and masked. The result of a row without keys is 0 if it is ``guarded``.
+    it is not 0, and masked. The result of a row without keys is 0 if it is ``guarded``. Weights are
+    dropped with the probability ``ratio``.
     """
 
     q: ir.Value
@@ -55,6 +57,7 @@ class Chain:
     masks: list[Mask] = field(default_factory=list)
     causal: bool = False
     guarded: bool = False
+    ratio: float = 0.0
 
 
 def read_chain(softmax: ir.Operation) -> Chain | None:
@@ -70,14 +73,35 @@ def read_chain(softmax: ir.Operation) -> Chain | None:
     ops, last, guard = [softmax], reader_of(softmax.results[0]), _guard_of(softmax)
     if guard:
         ops, last = [*guard, softmax], reader_of(guard[0].results[0])
-    if last is not None and last.name == "onnx.Cast" and is_float(last.results[0]):
+    ratio = 0.0
+    while last is not None and (between := _dropped(last)) is not None:
+        if ratio and between:
+            return None
+        ratio = ratio or between
         ops.insert(0, last)
         last = reader_of(last.results[0])
     if last is None or last.name != "onnx.MatMul" or last.operands[0] != ops[0].results[0]:
         return None
     scored = softmax.operands[0]
     chain = Chain(scored, scored, last.operands[1], last, softmax, ops, guarded=bool(guard))
+    chain.ratio = ratio
     return chain if _read_scores(chain, softmax.operands[0]) else None
+
+
+def _dropped(op: ir.Operation) -> float | None:
+    """Return the share of weights that an operation after a softmax drops, 0 of a cast.
+
+    ``None`` if it does something else, or its ratio is no literal.
+    """
+    if op.name == "onnx.Cast" and is_float(op.results[0]):
+        return 0.0
+    masks = [result for result in [*op.results][1:] if any(True for _ in result.uses)]
+    if op.name != "onnx.Dropout" or masks:
+        return None
+    if len(op.operands) == 1 or is_no_value(op.operands[1]):
+        return RATIO
+    ratio = constant_value(op.operands[1])
+    return None if ratio is None else float(ratio.reshape(()))
 
 
 def _guard_of(softmax: ir.Operation) -> list[ir.Operation]:

@@ -64,7 +64,13 @@ class BlockAttentionPass(Pass):
 def _attention_of(softmax: ir.Operation) -> Chain | None:
     """Return the long attention with a softmax, ``None`` if its operations differ."""
     found = read_chain(softmax)
-    if found is None or found.softcap or found.guarded or len(found.masks) + found.causal > 1:
+    if (
+        found is None
+        or found.softcap
+        or found.ratio
+        or found.guarded
+        or len(found.masks) + found.causal > 1
+    ):
         return None
     is_learned = any(mask.fill is None and _is_learned(mask.value) for mask in found.masks)
     return found if not is_learned and _fits(found) else None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from tensoropt.compiler.protos.op_names import NamedBuild, OpNamer
 from tensoropt.compiler.protos.types import static_shape
+from tensoropt.compiler.sharding.rule.attending import can_block, mask_value
 from tensoropt.compiler.training.gradients.kernel_attention import Attended, AttentionKernels
 from tensoropt.dialects import onnx
 from tensoropt.dialects.build import Build, element_type, shape_of, sizes_of
@@ -17,6 +18,9 @@ from tensoropt.passes.attention_chains import Chain, Mask, factor_of, read_chain
 from tensoropt.passes.base import Pass
 from tensoropt.passes.numbering import forget_removed
 from tensoropt.runtime.support.collectives import DOMAIN
+
+if TYPE_CHECKING:
+    from tensoropt.compiler.cost.device import Device
 
 __all__ = ["FuseAttentionPass"]
 
@@ -36,13 +40,14 @@ class FuseAttentionPass(Pass):
     It is a product, scalings of query, key or scores, a limit of scores, masks, a `Softmax` and a
     product, and casts between these; each result has one reader. Keys and values that are repeated
     for several heads of queries are read once. A causal mask becomes an attribute, other masks
-    become the bias. Operations of `block-attention` are replaced too. Attention with dropout is
-    kept.
+    become the bias. Operations of `block-attention` are replaced too. With a `Dropout` after the
+    `Softmax` it is one `tensoropt.AttentionWithDropout`, which a training step gives seeds.
 
     Processors have the kernel in float32. GPUs of `architectures`, comma-separated compute
     capabilities times ten, have it for the forms that all of them take. A training step computes in
     `precision`: values in float32 become float32, float16 or bfloat16 later. The module notes the
-    reasons for which attention is kept (`topt.scored`).
+    reasons for which attention is kept (`topt.scored`). For `inference`, only long attention with
+    at most one mask is replaced, and no gradient is needed.
 
     Refuses nothing. Linear in the operations, and in those of each mask.
     """
@@ -52,10 +57,19 @@ class FuseAttentionPass(Pass):
 
     architectures: str = ""
     precision: str = "float32"
+    inference: bool = False
+
+    @classmethod
+    def for_inference(cls, device: Device) -> FuseAttentionPass | None:
+        """Return the pass for ranks on ``device``, ``None`` if they have no kernel."""
+        if not device.has_attention:
+            return None
+        return cls(",".join(map(str, device.architectures)), inference=True)
 
     def run(self, module: ir.Module) -> None:
         version, namer, fused = opsets(module).get("", 1), OpNamer(module), False
-        fusion = _Fusion(AttentionKernels(self.precision, self.architectures))
+        trains = not self.inference
+        fusion = _Fusion(AttentionKernels(self.precision, self.architectures, trains=trains))
         with module.context, ir.Location.unknown():
             block = function(module).regions[0].blocks[0]
             for op in [view.operation for view in block] if version >= _SINCE else ():
@@ -63,7 +77,7 @@ class FuseAttentionPass(Pass):
                     fused |= fusion.fuse_blocked(op, NamedBuild(namer, op, version))
                 elif op.name == "onnx.Softmax" and (chain := read_chain(op)) is not None:
                     fused |= fusion.fuse(chain, NamedBuild(namer, chain.last, version))
-            if fusion.kernels.refused:
+            if fusion.kernels.refused and not self.inference:
                 SCORED.set(module.operation.attributes, fusion.kernels.refused)
             if fused:
                 onnx.require_domain(module, DOMAIN)
@@ -111,6 +125,8 @@ class _Fusion:
             static_shape(x.type) is None or len(shape_of(x)) != rank for x in (chain.k, chain.v)
         ):
             return False
+        if not self.kernels.trains and not _is_long(chain):
+            return False
         last = chain.last
         with ir.InsertionPoint(last):
             q, by_query = _unscaled(chain.q)
@@ -126,7 +142,7 @@ class _Fusion:
                 outer = bias is not None and len(shape_of(bias)) == rank
                 bias = make.unsqueeze(bias, [1]) if bias is not None and outer else bias
             scale = chain.scale * by_query * by_key * by_turned
-            attended = Attended(q, k, v, bias, scale, chain.softcap, chain.causal)
+            attended = Attended(q, k, v, bias, scale, chain.softcap, chain.causal, chain.ratio)
             if not self.kernels.fit(attended, chain.softmax):
                 return False
             y = attended.build(make)
@@ -155,7 +171,9 @@ class _Fusion:
             terms = list[Mask]()
             if mask is not None:
                 is_bool = element_type(mask) == ir.IntegerType.get_signless(1)
-                terms = [Mask(mask, -float("inf") if is_bool else None)]
+                # Rows without keys are 0 in training, in inference the mean of the values.
+                hidden = -float("inf") if self.kernels.trains else mask_value(q)
+                terms = [Mask(mask, hidden if is_bool else None)]
             bias, causal = self.masks.add(make, terms, q), bool(attribute(op, "causal", 0))
             attended = Attended(q, k, v, bias, scale, causal=causal)
             if not self.kernels.fit(attended, op):
@@ -164,6 +182,13 @@ class _Fusion:
         op.results[0].replace_all_uses_with(y)
         op.erase()
         return True
+
+
+def _is_long(chain: Chain) -> bool:
+    """Return whether scores outweigh the operands, and rows without keys mean the same."""
+    if len(chain.masks) + chain.causal > 1:
+        return False
+    return can_block(chain.q, chain.k, chain.v, causal=False)
 
 
 def _unscaled(value: ir.Value) -> tuple[ir.Value, float]:

@@ -17,10 +17,15 @@ __all__ = [
     "array_of",
     "arrays_of",
     "gradient_model",
+    "integers",
     "operands",
     "reference",
+    "seeds",
     "shapes",
 ]
+
+_MIX = 0x2545F4914F6CDD1C
+"""The number that dropout adds to the product of two seeds."""
 
 _TYPES = {
     torch.float32: TensorProto.FLOAT,
@@ -65,6 +70,19 @@ class Case:
     type: torch.dtype = torch.float32
     factor: float = 1.0
     """Of the queries: large scores."""
+    ratio: float = 0.0
+    """The share of weights that are dropped."""
+
+    def attributes(self) -> dict[str, Any]:
+        """Return the attributes of a node."""
+        if not self.ratio:
+            return self.options.attributes()
+        drop = {
+            "drop_mix": _MIX,
+            "drop_threshold": int((self.ratio - 0.5) * 2**64),
+            "drop_scale": 1 / (1 - self.ratio),
+        }
+        return {**self.options.attributes(), **drop}
 
 
 def shapes(case: Case) -> dict[str, tuple[int, ...]]:
@@ -94,6 +112,23 @@ def operands(case: Case, seed: int = 0) -> dict[str, torch.Tensor]:
     return {name: tensor.to(case.type) for name, tensor in tensors.items()}
 
 
+def seeds(case: Case) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return random seeds of rows and of keys."""
+    generator = np.random.default_rng(7)
+    heads = case.key_heads * case.group
+    rows, keys = (case.batch, heads, case.queries, 1), (1, 1, 1, case.keys)
+    return tuple(generator.integers(-(2**63), 2**63, size, np.int64) for size in (rows, keys))
+
+
+def _kept(case: Case) -> torch.Tensor:
+    """Return the factors of weights: 0 where dropout drops them."""
+    rows, keys = (array.astype(np.uint64) for array in seeds(case))
+    drop = case.attributes()
+    product = rows * keys
+    hashes = (product * (product + np.uint64(drop["drop_mix"]))).astype(np.int64)
+    return torch.tensor(np.where(hashes > drop["drop_threshold"], drop["drop_scale"], 0.0))
+
+
 def reference(
     case: Case, tensors: Mapping[str, torch.Tensor]
 ) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
@@ -120,7 +155,8 @@ def _attend(case: Case, leaves: Mapping[str, torch.Tensor]) -> tuple[torch.Tenso
     # Rows without keys have finite scores, as autograd's gradients would not be numbers otherwise.
     scores = scores.masked_fill(~is_read & has_keys, -torch.inf)
     lse = torch.logsumexp(scores, -1).masked_fill(~has_keys[..., 0], -torch.inf)
-    return (torch.softmax(scores, -1) * is_read) @ v, lse
+    weights = torch.softmax(scores, -1) * is_read
+    return (weights * _kept(case) if case.ratio else weights) @ v, lse
 
 
 def _reads(case: Case) -> torch.Tensor:
@@ -144,12 +180,12 @@ def gradient_model(
     """Return a model of both operators; ``sizes`` replaces shapes, ``changes`` attributes."""
     value, kind = helper.make_tensor_value_info, _TYPES[case.type]
     inputs = [value(n, kind, (sizes or {}).get(n, s)) for n, s in shapes(case).items()]
-    options = ["bias" if case.bias is not None else "", "", ""]
-    for place, name, size in ((1, "lengths", case.batch), (2, "offset", 1)):
-        if (case.lengths if name == "lengths" else case.options.offset or None) is not None:
-            inputs.append(value(name, TensorProto.INT64, [size]))
-            options[place] = name
-    attributes = {**case.options.attributes(), **changes}
+    options = ["bias" if case.bias is not None else ""]
+    for name, array in integers(case).items():
+        if array is not None:
+            inputs.append(value(name, TensorProto.INT64, array.shape))
+        options.append("" if array is None else name)
+    attributes = {**case.attributes(), **changes}
     gradients = ["dq", "dk", "dv", *(["dbias"] if case.bias is not None else [])]
     nodes = [
         helper.make_node(kind, read, results, domain="tensoropt", name=kind, **attributes)
@@ -177,6 +213,16 @@ def array_of(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
 def arrays_of(case: Case, tensors: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray[Any, Any]]:
     """Return the arrays of all inputs that a model of a case may have."""
     arrays = {name: array_of(tensor) for name, tensor in tensors.items()}
-    arrays["lengths"] = np.array(case.lengths or [], np.int64)
-    arrays["offset"] = np.array([case.options.offset], np.int64)
-    return arrays
+    return arrays | {name: array for name, array in integers(case).items() if array is not None}
+
+
+def integers(case: Case) -> dict[str, np.ndarray[Any, Any] | None]:
+    """Return the operands after the bias, ``None`` for those that are omitted."""
+    rows, keys = seeds(case) if case.ratio else (None, None)
+    lengths, offset = case.lengths, case.options.offset
+    return {
+        "lengths": None if lengths is None else np.array(lengths, np.int64),
+        "offset": np.array([offset], np.int64) if offset else None,
+        "row_seeds": rows,
+        "key_seeds": keys,
+    }

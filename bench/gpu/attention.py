@@ -30,6 +30,7 @@ _FORMS: Mapping[str, AttentionForm] = {
     "a trained bias": replace(_PLAIN, bias_sizes=(1, 8, 100), trains_bias=True),
     "lengths": replace(_PLAIN, lengths=True),
     "lengths, causal": replace(_CAUSAL, lengths=True),
+    "a limit of scores": replace(_CAUSAL, softcap=2.0),
     "heads of 128": replace(_CAUSAL, size=128, value_size=128),
     "heads of 80 and 96": replace(_CAUSAL, size=80, value_size=96),
 }

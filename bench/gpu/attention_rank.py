@@ -119,6 +119,7 @@ def _model(form: AttentionForm, *, gradient: bool) -> onnx.ModelProto:
         "scale": _scale(form),
         "causal": int(form.causal),
         "window": form.window,
+        "softcap": form.softcap,
     }
     results = ["dq", "dk", "dv", *(["dbias"] if form.trains_bias else [])]
     calls = [("Attention", ["q", "k", "v", *options], ["y", "lse"])]
@@ -146,16 +147,21 @@ def _reference(form: AttentionForm, operands: Mapping[str, Array]) -> dict[str, 
     group = form.heads // form.key_heads
     q, dy = wide["q"], wide["dy"]
     k, v = (wide[name].repeat(group, 1) for name in "kv")
-    scores = _scale(form) * q @ k.swapaxes(2, 3) + wide.get("bias", 0.0)
+    scores = _scale(form) * q @ k.swapaxes(2, 3)
+    slopes = np.array(_scale(form))
+    if form.softcap:
+        tangents = np.tanh(scores / form.softcap)
+        scores, slopes = form.softcap * tangents, _scale(form) * (1 - tangents**2)
+    scores = scores + wide.get("bias", 0.0)
     scores = np.where(_is_read(form, operands), scores, -np.inf)
     most = scores.max(-1, keepdims=True)
     lse = most + np.log(np.exp(scores - most).sum(-1, keepdims=True))
     weights = np.exp(scores - lse)
     y = weights @ v
     dscores = weights * (dy @ v.swapaxes(2, 3) - (dy * y).sum(-1, keepdims=True))
-    results = {"y": y, "lse": lse[..., 0], "dq": _scale(form) * dscores @ k}
+    results = {"y": y, "lse": lse[..., 0], "dq": (slopes * dscores) @ k}
     for name, array in (
-        ("dk", _scale(form) * dscores.swapaxes(2, 3) @ q),
+        ("dk", (slopes * dscores).swapaxes(2, 3) @ q),
         ("dv", weights.swapaxes(2, 3) @ dy),
     ):
         heads = form.batch, form.key_heads, group, *array.shape[2:]

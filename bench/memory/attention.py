@@ -3,10 +3,10 @@
     python bench/memory/attention.py            2 and 4 ranks, with a split sequence and split heads
     python bench/memory/attention.py --write    into docs/benchmarks.md too
 
-A model is one attention between products. Its keys travel in a ring, or its heads are split and
-run in blocks. Compared is the memory without weights: as charged by the search, which does not see
-the nodes of a rank; of the nodes of the plan; and the live bytes of a run on real ranks, by the
-nodes, the order and the shapes that ONNX Runtime records.
+A model is one attention between products, on ranks without a kernel for it. Its keys travel in a
+ring, or its heads are split and run in blocks. Compared is the memory without weights: as charged
+by the search, which does not see the nodes of a rank; of the nodes of the plan; and the live bytes
+of a run on real ranks, by the nodes, the order and the shapes that ONNX Runtime records.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from graphs.builder import Builder
 from graphs.layers import attend, causal_mask, heads_of, linear, merge_heads
 from schedule import Run
 from sections import write_section
+from without_kernels import without_kernels
 
 from tensoropt.compiler.cli.opt import main as compile_model
 from tensoropt.runtime.support.flags import Parser, run_command
@@ -66,6 +67,7 @@ def _rows() -> Iterator[str]:
             folder = Path(name)
             path, plan = _model(folder, tokens, causal=causal), folder / "plan"
             pins = ["--pin", f"node:*Attention={_WAYS[way]}", "--mesh", str(ranks)]
+            pins += ["--device", str(without_kernels(folder))]
             if compile_model([str(path), *pins, "--pick", "fastest", "-o", str(plan)]):
                 raise SystemExit(1)
             written = json.loads((plan / "plan.json").read_text())

@@ -31,6 +31,7 @@ from tensoropt.passes.search_strategies import SearchReport
 from tensoropt.runtime.plan.dims import Sizes
 
 if TYPE_CHECKING:
+    from tensoropt.compiler.cost.device import Device
     from tensoropt.compiler.program.graph import Graph
     from tensoropt.passes.build_training_step import BuildTrainingStepPass
 
@@ -49,7 +50,12 @@ class Form(Protocol):
     path: Path
     dims: dict[str, Sizes]
 
-    def program(self, step: BuildTrainingStepPass | None = None, say: Say = ...) -> Program: ...
+    def program(
+        self,
+        step: BuildTrainingStepPass | None = None,
+        say: Say = ...,
+        device: Device | None = None,
+    ) -> Program: ...
     def search(self, program: Program, request: Request, report: SearchReport) -> Frontier: ...
 
 
@@ -102,7 +108,7 @@ class Asked:
 def frontier_of(form: Form, asked: Asked, say: Say, begun_s: float | None = None) -> Frontier:
     """Return the frontier of a form for a request that began at a time, by default now."""
     begun_s = time.monotonic() if begun_s is None else begun_s
-    program = form.program(asked.step, say)
+    program = form.program(asked.step, say, asked.request.description)
     report = SearchReport(say, begun_s, prices_pins=True, shows_all=True)
     return form.search(program, asked.request, report)
 
@@ -267,7 +273,8 @@ class _Further:
 
     def _graphs(self, asked: Asked, say: Say) -> list[Graph]:
         """Return the graphs of a request, of all forms of the model."""
-        programs = (form.program(asked.step, say) for form in self.forms.values())
+        device = asked.request.description
+        programs = (form.program(asked.step, say, device) for form in self.forms.values())
         return [graph for program in programs for graph in program.graphs.values()]
 
     @cached_property

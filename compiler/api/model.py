@@ -26,6 +26,7 @@ from tensoropt.compiler.api.scaling import Scaling
 from tensoropt.compiler.api.training import Training, step_of
 from tensoropt.compiler.cost import bodies
 from tensoropt.compiler.exporter.plan.describe import End, check_ends, ends_of
+from tensoropt.compiler.exporter.rank import RUNTIME
 from tensoropt.compiler.importer.dimensions import open_dims
 from tensoropt.compiler.pipeline.driver import compile_plan, is_text, loaded
 from tensoropt.compiler.pipeline.family import check_family_replaceable
@@ -48,12 +49,15 @@ from tensoropt.compiler.training.micro_batches import are_several, numbers_of
 from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.topt.keys import TRAINING
 from tensoropt.passes.build_training_step import BuildTrainingStepPass
-from tensoropt.passes.pipeline import passed_phase
+from tensoropt.passes.dce import DcePass
+from tensoropt.passes.fuse_attention import FuseAttentionPass
+from tensoropt.passes.pipeline import Pipeline, passed_phase
 from tensoropt.passes.search_strategies import SearchReport
 from tensoropt.runtime.plan.dims import Sizes, parse_ranges, sizes_text, terms
 
 if TYPE_CHECKING:
     from tensoropt.compiler.api.service import Service
+    from tensoropt.compiler.cost.device import Device
     from tensoropt.compiler.planning.request import Request
     from tensoropt.compiler.planning.service import ServiceLevel
 
@@ -166,7 +170,7 @@ class Model:
         self._tracing = dict(tracing or {})
         self._lock = threading.RLock()
         self._modules: dict[bool, _Read] = {}
-        self._programs: dict[BuildTrainingStepPass | None, Program] = {}
+        self._programs: dict[BuildTrainingStepPass | FuseAttentionPass | None, Program] = {}
 
     def __repr__(self) -> str:
         dims = f", dims={self.dims}" if self.dims else ""
@@ -266,7 +270,7 @@ class Model:
         given = {"devices": devices, "device": device, "memory": memory}
         request = make_request(given | options, Interface.PYTHON)
         with reporting_to(progress) as say:
-            program = self.program(step_of(train, request), say)
+            program = self.program(step_of(train, request), say, request.description)
             with program.lock:
                 return Scaling(self.name, program, [*program.profile(request, say)])
 
@@ -341,7 +345,8 @@ class Model:
         from tensoropt.compiler.api.service import Sized, find_deployments
 
         def sized(model: Model) -> Sized:
-            return lambda sizes: model.with_sizes(sizes).program()
+            device = request.description
+            return lambda sizes: model.with_sizes(sizes).program(device=device)
 
         forms = [*map(sized, self.forms(also).values())]
         return find_deployments(self.name, forms, level, request, say)
@@ -380,25 +385,46 @@ class Model:
             check_weights(module, self._weights, training=trains)
         return _Read(module, text)
 
-    def program(self, step: BuildTrainingStepPass | None = None, say: Say = silent) -> Program:
-        """Return the program to search: the model itself, or the training step of ``step``."""
-        with self._lock:
-            if step not in self._programs:
-                with _preparing:
-                    self._programs[step] = self._prepare(step, say)
-            return self._programs[step]
+    def program(
+        self,
+        step: BuildTrainingStepPass | None = None,
+        say: Say = silent,
+        device: Device | None = None,
+    ) -> Program:
+        """Return the program to search: the model itself, or the training step of ``step``.
 
-    def _prepare(self, step: BuildTrainingStepPass | None, say: Say) -> Program:
+        In inference, long attention is one operation if ranks on ``device`` have a kernel for it.
+        """
+        fusion = self._fusion(device) if step is None else None
+        key = step or fusion
+        with self._lock:
+            if key not in self._programs:
+                with _preparing:
+                    again = partial(self.program, step, device=device)
+                    self._programs[key] = self._prepare(step, fusion, say, again)
+            return self._programs[key]
+
+    def _fusion(self, device: Device | None) -> FuseAttentionPass | None:
+        """Return the pass that is for a device; only our runtime has the kernels."""
+        is_ours = self._tracing.get("target", RUNTIME) == RUNTIME
+        return FuseAttentionPass.for_inference(device) if device is not None and is_ours else None
+
+    def _prepare(
+        self,
+        step: BuildTrainingStepPass | None,
+        fusion: FuseAttentionPass | None,
+        say: Say,
+        again: Callable[[], Program],
+    ) -> Program:
         trains = step is not None
         self.check_searchable(trains=trains)
         source = self._source(trains)
         try:
             with source.placed():
-                compilation, module, notes = self._build(source, step, say)
+                compilation, module, notes = self._build(source, step, fusion, say)
         except BaseException:
             self._modules.pop(trains, None)  # passes have changed it in part
             raise
-        again = partial(self.program, step)
         return Program(source, module, compilation, notes, self._lock, again)
 
     def is_searched(self, *, trains: bool = False) -> bool:
@@ -441,7 +467,13 @@ class Model:
         self.read(trains=trains)
         return Source(self.path, self._modules[trains].text, self._weights)
 
-    def _build(self, source: Source, step: BuildTrainingStepPass | None, say: Say) -> _Built:
+    def _build(
+        self,
+        source: Source,
+        step: BuildTrainingStepPass | None,
+        fusion: FuseAttentionPass | None,
+        say: Say,
+    ) -> _Built:
         if step is not None and step.searched_batches is not None:
             return self._build_alternatives(source, step, step.searched_batches, say)
         compilation = Compilation(
@@ -451,6 +483,10 @@ class Model:
         notes = [*_notes(module), *decoder_notes(module, source.weights)]
         if step is not None and not open_dims(module):
             compilation, module, notes = trained(module, compilation, say)
+        elif passed_phase(module) == "prepare":
+            module = copy_of(module)  # another device may have no kernel
+            passes = [] if fusion is None else [fusion, DcePass()]
+            Pipeline(passes, seconds=compilation.seconds, say=say, phase="prepare").run(module)
         compilation.advance(module, "rules", say)
         return compilation, module, [*missing_files(module), *notes]
 

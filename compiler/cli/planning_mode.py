@@ -123,7 +123,9 @@ class _Planning:
             return run_service(self.model, self.args, self.request, self.say)
         if self.args.output is not None:
             self.model.check_weights(self.args.output, trains=self.args.train)
-        status, notes = self._plan(self.model.program(self.step, self.say))
+        status, notes = self._plan(
+            self.model.program(self.step, self.say, self.request.description)
+        )
         self._tell(notes)
         return status
 

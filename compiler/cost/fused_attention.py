@@ -22,7 +22,7 @@ __all__ = ["attention_workspace_bytes", "fused_attention_of", "has_kernel", "ker
 _QUERY = {onnx.ATTENTION: 0, onnx.ATTENTION_GRADIENT: 1}
 """Places of the query among the operands; key, value and an optional bias are after it."""
 _OFFSET = {onnx.ATTENTION: 5, onnx.ATTENTION_GRADIENT: 8}
-"""Places of the position of the first query, the last operand."""
+"""Places of the position of the first query among the operands."""
 _TRAINED_BIAS = 3
 """Place of the gradient of the bias among the results."""
 
@@ -75,7 +75,8 @@ def kernel_bytes(op: ir.Operation, architectures: Sequence[int]) -> int:
     assert element is not None
     attributes = {key: onnx.attribute(op, key, 0) for key in ("causal", "window")}
     form = _form_of(name, (query, key, value), element.numpy, attributes, len(op.results))
-    is_placed = len(op.operands) > _OFFSET[name]
+    place = _OFFSET[name]
+    is_placed = len(op.operands) > place and not onnx.is_no_value(op.operands[place])
     return _workspace_bytes(replace(form, offset=is_placed), architectures)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import onnx
 from onnx import parser
 
+from tensoropt.dialects.onnx import ATTENTION_OPTIONS
 from tensoropt.runtime.support.collectives import ATTENTION_KERNELS, DOMAIN
 
 __all__ = ["add_attention_functions"]
@@ -20,7 +21,9 @@ _SINCE = 10
 """The first IR version with several functions of one name."""
 _LEAST_OPSET = 18
 """The first opset with the axes of ReduceMax as an input."""
-_OPTIONS = ("bias", "lengths", "offset")
+_OPTIONS = ("bias", "lengths", "offset", "row_seeds", "key_seeds")
+_FORMS = ("causal", "window", "softcap")
+"""Attributes that add operators if they are not zero."""
 _NAME, _GRADIENT = ATTENTION_KERNELS
 _REQUIRED = {_NAME: ("q", "k", "v"), _GRADIENT: ("dy", "q", "k", "v", "y", "lse")}
 _RESULTS = {_NAME: ("y", "lse"), _GRADIENT: ("dq", "dk", "dv", "dbias")}
@@ -59,7 +62,7 @@ class _Form:
     def from_node(cls, node: onnx.NodeProto) -> _Form:
         first = len(_REQUIRED[node.op_type])
         present = {name for name, read in zip(_OPTIONS, node.input[first:], strict=False) if read}
-        present |= {one.name for one in node.attribute if one.name != "scale" and (one.i or one.f)}
+        present |= {one.name for one in node.attribute if one.name in _FORMS and (one.i or one.f)}
         results = [place for place, name in enumerate(node.output) if name]
         return cls(node.op_type, frozenset(present), results[-1] + 1)
 
@@ -76,7 +79,7 @@ class _Form:
         ]
         inputs = [*_REQUIRED[self.operator], *_OPTIONS]
         outputs = _RESULTS[self.operator][: self.results]
-        attributes = "scale, causal, window, softcap"
+        attributes = ", ".join(ATTENTION_OPTIONS)
         text = "\n".join(
             [
                 f'<domain: "{DOMAIN}", opset_import: ["": {opset}]>',
@@ -185,6 +188,22 @@ class _Form:
             lowered = Sub (scores, shift)
             {name} = Exp (lowered)"""
 
+    def _dropped(self, *weights: str) -> str:
+        """Return lines for ``kept_`` weights, or their gradients: 0 where weights are dropped."""
+        if "row_seeds" not in self.options:
+            return "\n".join(f"kept_{name} = Identity ({name})" for name in weights)
+        factors = """
+            mix = Constant <value_int: int = @drop_mix> ()
+            threshold = Constant <value_int: int = @drop_threshold> ()
+            kept_factor = Constant <value_float: float = @drop_scale> ()
+            dropped_factor = Constant <value_float = 0.0> ()
+            seeds = Mul (row_seeds, key_seeds)
+            mixed_seeds = Add (seeds, mix)
+            hashes = Mul (seeds, mixed_seeds)
+            is_kept = Greater (hashes, threshold)
+            factors = Where (is_kept, kept_factor, dropped_factor)"""
+        return "\n".join([factors, *(f"kept_{name} = Mul ({name}, factors)" for name in weights)])
+
     def _result(self) -> Iterator[str]:
         """Yield lines for the result and the logarithms; rows without keys are 0."""
         yield "top = ReduceMax (scores, last)"
@@ -196,8 +215,10 @@ class _Form:
             lse = Squeeze (lse_column, last)
             whole = Constant <value_float = 1.0> ()
             divisor = Where (has_keys, sums, whole)
-            weights = Div (powers, divisor)
-            weights_rows = Reshape (weights, scores_by_head)
+            weights = Div (powers, divisor)"""
+        yield self._dropped("weights")
+        yield """
+            weights_rows = Reshape (kept_weights, scores_by_head)
             y_rows = MatMul (weights_rows, v_wide)
             y_sizes = Concat <axis = 0> (batch_heads_rows, width)
             y_wide = Reshape (y_rows, y_sizes)
@@ -216,10 +237,12 @@ class _Form:
             dy_rows = Reshape (dy_wide, value_rows)
             v_columns = Transpose <perm = [0, 1, 3, 2]> (v_wide)
             dweights_rows = MatMul (dy_rows, v_columns)
-            dweights = Reshape (dweights_rows, scores_sizes)
-            change = Sub (dweights, delta)
+            dweights = Reshape (dweights_rows, scores_sizes)"""
+        yield self._dropped("dweights", "weights")
+        yield """
+            change = Sub (kept_dweights, delta)
             d0 = Mul (weights, change)
-            weights_by_head = Reshape (weights, scores_by_head)
+            weights_by_head = Reshape (kept_weights, scores_by_head)
             weights_columns = Transpose <perm = [0, 1, 3, 2]> (weights_by_head)
             dv_wide = MatMul (weights_columns, dy_rows)
             dv = CastLike (dv_wide, v)"""

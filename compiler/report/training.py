@@ -78,8 +78,8 @@ def _with_scores(step: ir.Module, known: Container[str]) -> Iterator[str]:
     ]
     if names:
         yield (
-            "note: attention with dropout, or of a form without a kernel, keeps its scores for the "
-            f"backward pass: {_names(names)}"
+            "note: attention of a form without a kernel keeps its scores for the backward pass: "
+            f"{_names(names)}"
         )
 
 

@@ -15,6 +15,7 @@ from tensoropt.dialects.mlir import ir
 from tensoropt.dialects.onnx import (
     ATTENTION,
     ATTENTION_GRADIENT,
+    ATTENTION_WITH_DROPOUT,
     BARRIER,
     BLOCKED_ATTENTION,
     BLOCKED_GRADIENT,
@@ -27,7 +28,14 @@ from tensoropt.dialects.onnx import (
 from tensoropt.dialects.sizes import sizes_of_type, tensor_type
 
 _OURS = frozenset(
-    (ATTENTION, ATTENTION_GRADIENT, BLOCKED_ATTENTION, BLOCKED_GRADIENT, MIXTURE_GRADIENT)
+    (
+        ATTENTION,
+        ATTENTION_GRADIENT,
+        ATTENTION_WITH_DROPOUT,
+        BLOCKED_ATTENTION,
+        BLOCKED_GRADIENT,
+        MIXTURE_GRADIENT,
+    )
 )
 """Operators of ours that stand for others of the standard or for kernels."""
 

@@ -101,8 +101,9 @@ class _Tape:
         made = self._build(op, forward, maker, results)
         if not made:
             return
-        # The first op that is not a literal leads the others.
-        leader = next((new for new in made if new.name != onnx.CONSTANT), made[0])
+        leader = forward.leader
+        if leader is None:
+            leader = next((new for new in made if new.name != onnx.CONSTANT), made[0])
         for new in made:
             if new != leader:
                 follow(new, leader)

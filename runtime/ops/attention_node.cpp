@@ -26,6 +26,12 @@ Attention read_options(const Api& api, const OrtKernelInfo* info) {
   options.window = integer("window");
   const auto causal = integer("causal");
   options.causal = causal != 0;
+  options.dropout.mix = integer("drop_mix");
+  options.dropout.threshold = integer("drop_threshold");
+  options.dropout.scale =
+      optional<float>(api, Slot::KernelInfoGetAttribute_float, info, "drop_scale");
+  if (!std::isfinite(options.dropout.scale))
+    throw Error("drop_scale must be finite, got: " + std::to_string(options.dropout.scale));
   if (!std::isfinite(options.scale))
     throw Error("scale must be finite, got: " + std::to_string(options.scale));
   if (!(options.cap >= 0) || !std::isfinite(options.cap))
@@ -161,6 +167,17 @@ Attention read_attention(const AttentionNode& self, OrtKernelContext* context, s
     check_tensor(offset, "offset", Element::Int64, {1});
     attention.offset = *static_cast<const std::int64_t*>(offset.data);
   }
+  const auto seeds = [&](const AttentionInput& input, const char* name, const Shape& shape) {
+    if (input.data) check_tensor(input, name, Element::Int64, shape);
+    return static_cast<const std::int64_t*>(input.data);
+  };
+  auto rows = query_shape(attention);
+  rows[3] = 1;
+  attention.dropout.rows = seeds(input(first_option + 3), "row_seeds", rows);
+  attention.dropout.keys =
+      seeds(input(first_option + 4), "key_seeds", {1, 1, 1, std::int64_t(attention.keys)});
+  if (!attention.dropout.rows != !attention.dropout.keys)
+    throw Error("row_seeds and key_seeds must both be present or both be omitted");
   return attention;
 }
 

@@ -17,10 +17,11 @@ using cudnn::Tensor;
 const char* refusal(const Attention& attention) {
   const auto& a = attention;
   if (!a.batch || !a.heads || !a.queries || !a.keys) return "no elements";
-  if (a.cap != 0) return "a limit of scores by tanh";
+  if (a.dropout.rows) return "dropout of weights";
   if (a.window && !a.causal) return "a window without causality";
   if (a.lengths && (a.offset || a.window))
     return "lengths of texts together with an offset or a window";
+  if (a.lengths && a.cap != 0) return "a limit of scores by tanh together with lengths of texts";
   if (!a.causal || !a.offset) return nullptr;
   if (a.offset < 0 || std::size_t(a.offset) + a.queries > a.keys)
     return "queries at positions without keys";
@@ -42,7 +43,7 @@ cudnn::Form form_of(const Attention& attention) {
   form.queries = size(attention.queries), form.keys = form.key_rows = size(attention.keys);
   form.size = size(attention.size), form.value_size = size(attention.value_size);
   form.window = attention.window;
-  form.scale = attention.scale;
+  form.scale = attention.scale, form.cap = attention.cap;
   form.lengths = attention.lengths != nullptr;
   if (attention.bias) {
     form.bias_batch = size(attention.bias_sizes[0]);

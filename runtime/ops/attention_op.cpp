@@ -51,7 +51,7 @@ OrtStatus* infer_gradients(const CustomOp*, OrtShapeInferContext* context) {
 
 AttentionOp attention_op(Place place, Element type) {
   auto op = attention_op_of(
-      place, type, [](const CustomOp*) -> std::size_t { return 6; },
+      place, type, [](const CustomOp*) -> std::size_t { return 8; },
       [](const CustomOp*) -> std::size_t { return 2; });
   op.GetName = [](const CustomOp*) { return "Attention"; };
   op.GetInputType = [](const CustomOp* self, std::size_t index) {
@@ -77,7 +77,7 @@ AttentionOp attention_op(Place place, Element type) {
 
 AttentionOp attention_gradient_op(Place place, Element type) {
   auto op = attention_op_of(
-      place, type, [](const CustomOp*) -> std::size_t { return 9; },
+      place, type, [](const CustomOp*) -> std::size_t { return 11; },
       [](const CustomOp*) -> std::size_t { return 4; });
   op.GetName = [](const CustomOp*) { return "AttentionGradient"; };
   op.GetInputType = [](const CustomOp* self, std::size_t index) {

@@ -18,7 +18,7 @@ _LARGEST_GRADIENT_SIZE = {8: 128, 9: 256, 10: 128}
 _LARGER_SIZES = {(True, 10, 192, 128), (True, 10, 256, 256)}
 """Sizes of key and value heads that some GPUs have a kernel of the gradient for."""
 _SHORT = 128
-"""Up to this number of keys, GPUs since B200 have an older kernel."""
+"""Up to this number of keys, GPUs since B200 have an older kernel, unless scores are limited."""
 _SLACK_BYTES = 256
 """Alignment within a workspace."""
 
@@ -31,7 +31,7 @@ class AttentionForm:
     ``[batch, key_heads, keys, value_size]``; ``dtype`` is their element type by its NumPy name.
     ``bias_sizes`` are the first three dimensions of the bias, ``None`` without one. ``offset`` says
     that the node is told the position of its first query, ``lengths`` that it is told the keys of
-    each text.
+    each text, ``dropout`` that weights are dropped.
     """
 
     dtype: str
@@ -49,6 +49,7 @@ class AttentionForm:
     trains_bias: bool = False
     lengths: bool = False
     offset: bool = False
+    dropout: bool = False
     gradient: bool = False
 
 
@@ -67,6 +68,7 @@ def refusal(form: AttentionForm, architecture: int) -> str | None:
         _refusal_of_gpu(form.dtype, architecture)
         or _refusal_of_sizes(form, architecture // 10)
         or _refusal_of_masks(form)
+        or _refusal_of_limit(form, architecture // 10)
         or _refusal_of_bias(form)
     )
 
@@ -95,8 +97,8 @@ def _refusal_of_sizes(form: AttentionForm, family: int) -> str | None:
 
 
 def _refusal_of_masks(form: AttentionForm) -> str | None:
-    if form.softcap:
-        return "a limit of scores by tanh"
+    if form.dropout:
+        return "dropout of weights"
     if form.window and not form.causal:
         return "a window without causality"
     if form.window and form.queries > form.keys:
@@ -105,6 +107,18 @@ def _refusal_of_masks(form: AttentionForm) -> str | None:
         return "an offset with more queries than keys"
     if form.lengths and (form.offset or form.window):
         return "lengths of texts together with an offset or a window"
+    return None
+
+
+def _refusal_of_limit(form: AttentionForm, family: int) -> str | None:
+    if not form.softcap:
+        return None
+    if form.lengths:
+        return "a limit of scores by tanh together with lengths of texts"
+    if form.gradient and family == 8:
+        return "the gradient of a limit of scores by tanh"
+    if form.trains_bias and family == 10:
+        return "a limit of scores by tanh together with the gradient of a bias"
     return None
 
 
@@ -154,7 +168,7 @@ def _is_older(form: AttentionForm, family: int) -> bool:
     """Return whether the gradient has a kernel of the first kind."""
     if family != 10:
         return family == 8
-    is_short = _read_keys(form) <= _SHORT
+    is_short = not form.softcap and _read_keys(form) <= _SHORT
     return is_short or form.size == _LARGEST_SIZE
 
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import onnx
 import pytest
 import torch
-from attention_reference import Case, Options, array_of, gradient_model, operands, reference
+from attention_reference import Case, Options, arrays_of, gradient_model, operands, reference
 from conformance import prove
 from node_tests import NodeTest
 
@@ -19,6 +16,7 @@ _CASES = {
     "causal, of one key head": Case(2, 1, 4, 16, 16, options=_CAUSAL),
     "window": Case(2, 2, 1, 16, 16, options=Options(causal=True, window=5)),
     "window without order": Case(2, 2, 1, 16, 16, options=Options(window=5)),
+    "dropout": Case(2, 2, 2, 16, 16, options=_CAUSAL, ratio=0.3),
     "softcap": Case(2, 2, 1, 16, 16, options=Options(causal=True, softcap=2.0)),
     "lengths": Case(2, 2, 1, 16, 16, options=_CAUSAL, lengths=(11, 3)),
     "lengths of no key": Case(2, 2, 1, 16, 16, lengths=(0, 9)),
@@ -39,11 +37,7 @@ def _node_test(name: str, case: Case, *, trained: bool) -> NodeTest:
     y, lse, gradients = reference(case, tensors)
     found = {"y": y, "lse": lse, **{f"d{n}": own for n, own in gradients.items()}}
     wanted = [found[own.name].to(torch.float32).numpy() for own in model.graph.output]
-    inputs: dict[str, Any] = {n: array_of(own) for n, own in tensors.items()}
-    if case.lengths is not None:
-        inputs["lengths"] = np.array(case.lengths, np.int64)
-    if case.options.offset:
-        inputs["offset"] = np.array([case.options.offset], np.int64)
+    inputs = arrays_of(case, tensors)
     for value, own in zip(model.graph.output, wanted, strict=True):
         kind = onnx.TensorProto.FLOAT
         value.CopyFrom(onnx.helper.make_tensor_value_info(value.name, kind, own.shape))

@@ -40,7 +40,10 @@ _INTEGERS = (
 class _Form(ctypes.Structure):
     """`Form` of runtime/ops/cudnn/interface.hpp."""
 
-    _fields_ = (*((name, ctypes.c_int64) for name in _INTEGERS), ("scale", ctypes.c_float))
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in _INTEGERS),
+        *((name, ctypes.c_float) for name in ("scale", "cap")),
+    )
 
 
 def _c_form(form: AttentionForm) -> _Form:
@@ -69,6 +72,7 @@ def _c_form(form: AttentionForm) -> _Form:
         lse=1,
         dbias=form.trains_bias,
         scale=0.125,
+        cap=form.softcap,
     )
 
 

@@ -67,6 +67,15 @@ FORMS = LLAMA | {
     "gpt-oss": form(1, 64, 8, 4096, 64, window=128),
     "Gemma, shared key heads": form(2, 16, 8, 2048, 256),
     "Gemma 7B": form(2, 16, 16, 2048, 256),
+    "Gemma 2": form(2, 16, 8, 2048, 256, softcap=50.0),
+    "Gemma 2, rows in the middle": form(
+        1, 16, 8, 1024, 128, keys=8192, window=4096, offset=True, softcap=50.0
+    ),
+    "a limit of scores of few tokens": form(2, 8, 8, 128, 128, softcap=50.0),
+    "a limit of scores, all keys": replace(PLAIN, softcap=30.0),
+    "a limit of scores, a trained bias": replace(
+        PLAIN, softcap=30.0, bias_sizes=(1, 16, 1000), trains_bias=True
+    ),
     "DeepSeek": form(1, 16, 16, 2048, 192, value_size=128),
     "causal with lengths": form(2, 16, 4, 1024, 64, lengths=True),
     "more queries than keys": form(2, 16, 4, 1024, 64, keys=512),
@@ -79,6 +88,7 @@ REFUSED = {
     "odd heads": form(2, 4, 4, 128, 60),
     "a bias with an offset": form(2, 4, 4, 128, 64, keys=256, offset=True, bias_sizes=(1, 1, 128)),
     "a window with more queries than keys": form(2, 4, 4, 256, 64, keys=128, window=64),
+    "a limit of scores with lengths": form(2, 4, 4, 128, 64, lengths=True, softcap=50.0),
     "heads of unlike numbers": form(2, 4, 3, 128, 64),
 }
 

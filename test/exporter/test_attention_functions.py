@@ -53,6 +53,7 @@ def cases(draw: st.DrawFn) -> Case:
         bias,
         draw(st.none() | st.tuples(*[st.integers(0, keys)] * batch)),
         bias is not None and draw(st.booleans()),
+        ratio=draw(st.sampled_from([0.0, 0.0, 0.3])),
     )
 
 

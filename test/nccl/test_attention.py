@@ -39,6 +39,10 @@ CASES = {
     "bias": replace(BASE, bias=(True, False, True)),
     "bias of heads, causal": replace(BASE, bias=(False, True, True), options=Options(causal=True)),
     "lengths": replace(BASE, lengths=(21, 7)),
+    "a limit of scores": replace(BASE, options=Options(softcap=2.0)),
+    "a limit of scores in a window, with a bias": replace(
+        BASE, bias=(False, True, True), options=Options(causal=True, window=3, softcap=2.0)
+    ),
     "lengths beyond the keys, causal": replace(BASE, lengths=(99, 4), options=Options(causal=True)),
 }
 FREE = {"k": (2, 2, "s", 16), "v": (2, 2, "s", 24)}
@@ -92,7 +96,10 @@ def test_a_plan_is_made_once_for_each_form(log: Path, tmp_path: Path) -> None:
 
 
 REFUSED = {
-    "a limit of scores by tanh": replace(BASE, options=Options(softcap=2.0)),
+    "dropout of weights": replace(BASE, ratio=0.5),
+    "a limit of scores by tanh together with lengths of texts": replace(
+        BASE, lengths=(1, 2), options=Options(softcap=2.0)
+    ),
     "a window without causality": replace(BASE, options=Options(window=3)),
     "queries at positions without keys": replace(BASE, options=Options(causal=True, offset=9)),
     "lengths of texts together with an offset or a window": replace(

@@ -65,3 +65,20 @@ module attributes {topt.opset = {ai.onnx = 20 : i64, tensoropt = 1 : i64}} {
     return %y#0 : tensor<1x2x64x2xf32>
   }
 }
+
+// -----
+
+// Dropout is part of the operation until a step has its seeds.
+// CHECK-LABEL: func.func @main
+module attributes {topt.opset = {ai.onnx = 20 : i64}} {
+  func.func @main(%q: tensor<1x2x4x3xf32> {topt.name = "q"}, %k: tensor<1x2x3x4xf32> {topt.name = "k"}, %v: tensor<1x2x4x3xf32> {topt.name = "v"}) -> (tensor<1x2x4x3xf32> {topt.name = "y"}) {
+    // CHECK-NOT: onnx.Dropout
+    // CHECK: "onnx.tensoropt.AttentionWithDropout"([[ARG0:%\w+]], %{{.*}}, [[ARG2:%\w+]]) {causal = 0 : i64, ratio = 2.500000e-01 : f32, scale = 1.000000e+00 : f32}
+    %ratio = "onnx.Constant"() {value = dense<0.25> : tensor<f32>} : () -> tensor<f32>
+    %s = "onnx.MatMul"(%q, %k) : (tensor<1x2x4x3xf32>, tensor<1x2x3x4xf32>) -> tensor<1x2x4x4xf32>
+    %p = "onnx.Softmax"(%s) {axis = -1 : i64} : (tensor<1x2x4x4xf32>) -> tensor<1x2x4x4xf32>
+    %d = "onnx.Dropout"(%p, %ratio) : (tensor<1x2x4x4xf32>, tensor<f32>) -> tensor<1x2x4x4xf32>
+    %y = "onnx.MatMul"(%d, %v) : (tensor<1x2x4x4xf32>, tensor<1x2x4x3xf32>) -> tensor<1x2x4x3xf32>
+    return %y : tensor<1x2x4x3xf32>
+  }
+}

@@ -114,6 +114,11 @@ CASES = {
         FULL, bias=(False, True, True), options=Options(softcap=2.0, causal=True)
     ),
     "bias of the batch that masks": replace(FULL, bias=(True, False, False), is_masked=True),
+    "dropout": replace(FULL, ratio=0.2),
+    "dropout, causal, with a bias of heads": replace(
+        FULL, bias=(False, True, True), options=Options(softcap=2.0, causal=True), ratio=0.5
+    ),
+    "dropout in bfloat16": replace(FULL, type=torch.bfloat16, ratio=0.1),
     "large scores": replace(FULL, factor=1000.0),
     "bfloat16": replace(FULL, type=torch.bfloat16, options=Options(causal=True)),
     "bfloat16 with a bias": replace(
@@ -152,6 +157,7 @@ def cases(draw: st.DrawFn) -> Case:
         draw(st.none() | st.tuples(*[length] * batch)),
         bias is not None and draw(st.booleans()),
         draw(st.sampled_from([torch.float32, torch.float32, torch.bfloat16])),
+        ratio=draw(st.sampled_from([0.0, 0.0, 0.1, 0.9])),
     )
 
 

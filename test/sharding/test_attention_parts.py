@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from attention_reference import Case as Attention
-from attention_reference import Options, operands, reference
+from attention_reference import Options, integers, operands, reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sharding.harness import Case, check, local_functions, memory_of, offered
@@ -29,6 +28,8 @@ _EXAMPLES = {
     "lengths": replace(_CAUSAL, lengths=(9, 16)),
     "bias": _BIASED,
     "bias of keys": replace(_BIASED, bias=(True, True, False)),
+    "dropout": replace(_CAUSAL, options=Options(), ratio=0.3),
+    "causal with dropout": replace(_CAUSAL, ratio=0.3),
 }
 
 
@@ -40,17 +41,13 @@ def cases(attention: Attention, *, trained: bool = False) -> tuple[Case, Case]:
     tensors = operands(attention)
     y, lse, gradients = reference(attention, tensors)
     read = [tensors[name].numpy() for name in "qkv"]
-    lengths, offset = attention.lengths, attention.options.offset
-    others = [
-        tensors["bias"].numpy() if attention.bias is not None else None,
-        None if lengths is None else np.array(lengths, np.int64),
-        np.array([offset], np.int64) if offset else None,
-    ]
+    bias = tensors["bias"].numpy() if attention.bias is not None else None
+    others = [bias, *integers(attention).values()]
     while others and others[-1] is None:
         others.pop()
     wanted = [gradients[name] for name in gradients if name != "bias" or trained]
     expected = [x.to(torch.float32).numpy() for x in (y, lse, *wanted)]
-    attributes = attention.options.attributes()
+    attributes = attention.attributes()
     forward = Case(
         "Attention", [*read, *others], attributes, 1, "tensoropt", results=(True, True),
         expected=expected[:2],
@@ -79,7 +76,9 @@ def attentions(draw: st.DrawFn) -> Attention:
     bias = draw(shape)
     lengths = tuple(draw(st.integers(0, keys)) for _ in range(2)) if draw(st.booleans()) else None
     is_masked = bias is not None and draw(st.booleans())
-    return Attention(2, heads, group, rows, keys, 2, 3, options, bias, lengths, is_masked)
+    ratio = draw(st.sampled_from((0.0, 0.25)))
+    sizes = (2, heads, group, rows, keys, 2, 3)
+    return Attention(*sizes, options, bias, lengths, is_masked, ratio=ratio)
 
 
 @given(attentions(), st.sampled_from(((2,), (4,), (2, 2))))

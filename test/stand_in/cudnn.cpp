@@ -105,8 +105,9 @@ class Run {
         dweight += dy(row, e) * of(V).at(value(row, j) + e);
         dv_[std::size_t(value(row, j) + e)] += weight * dy(row, e);
       }
-      const double dscore = weight * (dweight - dot);
+      double dscore = weight * (dweight - dot);
       if (f_.dbias) dbias_[std::size_t(bias(row) + j)] += dscore;
+      if (f_.cap != 0) dscore *= 1 - std::pow(std::tanh(product(row, j) / double(f_.cap)), 2);
       for (std::int64_t d = 0; d < f_.size; ++d) {
         dq[std::size_t(d)] += dscore * double(f_.scale) * of(K).at(key(row, j) + d);
         dk_[std::size_t(key(row, j) + d)] +=
@@ -121,13 +122,18 @@ class Run {
     std::vector<double> scores(std::size_t(f_.keys), -std::numeric_limits<double>::infinity());
     for (std::int64_t j = 0; j < f_.keys; ++j) {
       if (!reads(row, j)) continue;
-      double sum = 0;
-      for (std::int64_t d = 0; d < f_.size; ++d)
-        sum += of(Q).at(query(row) * f_.size + d) * of(K).at(key(row, j) + d);
-      scores[std::size_t(j)] =
-          sum * double(f_.scale) + (f_.bias_batch ? of(Bias).at(bias(row) + j) : 0);
+      double score = product(row, j);
+      if (f_.cap != 0) score = double(f_.cap) * std::tanh(score / double(f_.cap));
+      scores[std::size_t(j)] = score + (f_.bias_batch ? of(Bias).at(bias(row) + j) : 0);
     }
     return scores;
+  }
+
+  double product(const Row& row, std::int64_t j) const {
+    double sum = 0;
+    for (std::int64_t d = 0; d < f_.size; ++d)
+      sum += of(Q).at(query(row) * f_.size + d) * of(K).at(key(row, j) + d);
+    return sum * double(f_.scale);
   }
 
   bool reads(const Row& row, std::int64_t j) const {

@@ -91,6 +91,13 @@ def test_other_forms_are_kept_with_a_note(
     assert str(step).split("module attributes", 1)[1].split("\n", 1)[1] == plain
 
 
+def test_dropout_is_kept_with_a_note(tmp_path: Path) -> None:
+    path, spec = gpt(tmp_path, attention_dropout=0.1), spec_of(LOSS, precision="bfloat16")
+    assert not attentions(build(path, spec, fuses=True, architectures="90"))
+    (note,) = (line for line in notes(path) if "without a kernel" in line)
+    assert "has dropout of weights: 'layer0/attention/softmax'" in note
+
+
 def test_all_architectures_need_the_form(tmp_path: Path) -> None:
     path, spec = gpt(tmp_path), spec_of(LOSS, precision="bfloat16")
     assert attentions(build(path, spec, fuses=True, architectures="80,90"))

@@ -220,8 +220,13 @@ def _llama(folder: Path) -> Path:
     return made.build("llama").save(folder, seed=0)
 
 
+def _dropped_gpt(folder: Path) -> Path:
+    """Return a model in which masks of weights have seeds of rows and of keys in both steps."""
+    return _gpt(folder, attention_dropout=0.3, sequence=32, batch=2)
+
+
 @pytest.mark.parametrize("mesh", MESHES, ids=str)
-@pytest.mark.parametrize("make", [_gpt, _llama])
+@pytest.mark.parametrize("make", [_gpt, _llama, _dropped_gpt])
 def test_plans_compute_the_step_of_separate_operations(
     make: Callable[[Path], Path], mesh: Mesh, tmp_path: Path
 ) -> None:
@@ -243,17 +248,47 @@ def test_long_attention_is_no_longer_in_blocks(tmp_path: Path) -> None:
     assert len(_operations(step, onnx.ATTENTION)) == 1
 
 
-def test_dropout_and_other_types_are_kept(tmp_path: Path) -> None:
-    path = _gpt(tmp_path, layers=2, attention_dropout=0.1)
-    step = build(path, spec_of(LOSS), fuses=True)
-    assert not _operations(step, onnx.ATTENTION)
-    notes = training_notes(build(path, spec_of(LOSS)), step, "float32", ())
-    kept = [note for note in notes if "keeps its scores" in note]
-    assert len(kept) == 1
-    assert "'layer0/attention/softmax', 'layer1/attention/softmax'" in kept[0]
-    (tmp_path / "plain").mkdir()
-    narrow = build(_gpt(tmp_path / "plain"), spec_of(LOSS, precision="float16"), fuses=True)
+def test_other_types_are_kept(tmp_path: Path) -> None:
+    narrow = build(_gpt(tmp_path), spec_of(LOSS, precision="float16"), fuses=True)
     assert not _operations(narrow, onnx.ATTENTION)
+
+
+def test_dropout_is_part_of_the_operation(tmp_path: Path) -> None:
+    step = build(_dropped_gpt(tmp_path), spec_of(LOSS), fuses=True)
+    (attention,) = _operations(step, onnx.ATTENTION)
+    (gradient,) = _operations(step, onnx.ATTENTION_GRADIENT)
+    assert onnx.attribute(attention, "drop_scale") == pytest.approx(1 / 0.7)
+    assert list(gradient.operands)[-2:] == list(attention.operands)[-2:]
+    assert not _operations(step, "Softmax")
+    assert not _operations(step, onnx.ATTENTION_WITH_DROPOUT)
+
+
+@pytest.mark.parametrize("ratio", [0.0, None])
+def test_a_ratio_may_be_zero_or_omitted(ratio: float | None, tmp_path: Path) -> None:
+    ratios = [] if ratio is None else ["zero"]
+    nodes: list[Node] = [
+        *_SCORES, ("Softmax", ["s"], "p", {"axis": -1}), ("Dropout", ["p", *ratios], "d", {}),
+        ("MatMul", ["d", "v"], "y", {}),
+    ]  # fmt: skip
+    step, *_ = _step(Form(nodes, lambda *x: _attend(*x, scale=1.0)), tmp_path / "m", fuses=True)
+    (attention,) = _operations(step.module, onnx.ATTENTION)
+    scale = onnx.attribute(attention, "drop_scale")
+    assert scale is None if ratio == 0 else scale == 2
+
+
+def test_a_ratio_of_the_graph_and_a_mask_that_is_read_are_kept(tmp_path: Path) -> None:
+    ends: dict[str, list[Node]] = {
+        "ratio": [("Sigmoid", ["l0"], "r", {}), ("Dropout", ["p", "r"], "d", {})],
+        "twice": [("Dropout", ["p"], "e", {}), ("Dropout", ["e"], "d", {})],
+    }
+    for name, end in ends.items():
+        nodes: list[Node] = [
+            *_SCORES, ("ReduceMean", ["s"], "l0", {"keepdims": 0}),
+            ("Softmax", ["s"], "p", {"axis": -1}), *end, ("MatMul", ["d", "v"], "y", {}),
+        ]  # fmt: skip
+        step, *_ = _step(Form(nodes, lambda *x: _attend(*x)), tmp_path / name, fuses=True)
+        assert not _operations(step.module, onnx.ATTENTION)
+        assert _operations(step.module, "Softmax")
 
 
 def test_no_note_if_all_is_fused(tmp_path: Path) -> None:

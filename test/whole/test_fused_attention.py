@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +10,9 @@ import onnx
 import pytest
 from graphs.gpt import Gpt
 from train_runs import run_plan
+from without_kernels import without_kernels
 
 from tensoropt.compiler.cli.opt import main
-from tensoropt.compiler.cost.device import description_text
 
 TOKENS, BATCH, WORDS = 2048, 2, 64
 
@@ -23,21 +24,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     Gpt(
         layers=1, width=64, heads=2, vocabulary=WORDS, sequence=TOKENS, batch=BATCH, dtype="float32"
     ).build("gpt").save(made, seed=0)
-    text = description_text("cpu").replace('provider = "cpu"', 'provider = "cuda"')
-    (made / "without.toml").write_text(text)
+    without_kernels(made)
     rng = np.random.default_rng(0)
     samples = {name: rng.integers(0, WORDS, (2 * BATCH, TOKENS)) for name in ("ids", "labels")}
     np.savez(made / "data.npz", **samples)
     return made
 
 
-def plan_of(folder: Path, device: str, devices: int = 1) -> Path:
+def plan_of(folder: Path, device: str, devices: int = 1, *more: str) -> Path:
     plan = folder / f"{Path(device).stem}{devices}"
     if plan.exists():
         return plan
     given = ["--train", "--loss", "softmax-cross-entropy:scores,labels", "--recompute", "none"]
     on = ["--device", device, "--devices", str(devices), "-o", str(plan)]
-    assert main([str(folder / "gpt.onnx"), *given, *on]) == 0
+    assert main([str(folder / "gpt.onnx"), *given, *on, *more]) == 0
     return plan
 
 
@@ -67,3 +67,27 @@ def test_two_ranks_compute_the_same(folder: Path) -> None:
         for devices in (1, 2)
     )
     np.testing.assert_allclose(two.losses, one.losses, rtol=1e-4)
+
+
+def test_masks_of_dropout_are_the_same_on_any_number_of_ranks(tmp_path: Path) -> None:
+    Gpt(
+        layers=2, width=32, heads=2, vocabulary=WORDS, sequence=64, batch=4, dtype="float32",
+        attention_dropout=0.3,
+    ).build("gpt").save(tmp_path, seed=0)  # fmt: skip
+    rng = np.random.default_rng(0)
+    np.savez(
+        tmp_path / "data.npz", **{n: rng.integers(0, WORDS, (8, 64)) for n in ("ids", "labels")}
+    )
+    chain = plan_of(tmp_path, str(without_kernels(tmp_path)))
+    assert not count(chain, "Attention")
+    losses = [run_plan(chain, tmp_path / "data.npz", 4, 0.5, threads=1).losses]
+    for devices, pick in ((1, "leanest"), (2, "leanest"), (4, "leanest"), (4, "fastest")):
+        plan = plan_of(tmp_path, "cpu", devices, "--pick", pick)
+        assert count(plan, "Attention") >= 2
+        assert not count(plan, "Softmax")
+        losses.append(run_plan(plan, tmp_path / "data.npz", 4, 0.5, threads=1).losses)
+        if devices == 4:
+            shutil.rmtree(plan)
+    for one in losses[1:]:
+        np.testing.assert_allclose(one, losses[0], rtol=1e-4)
+    assert len(set(losses[0])) == 4  # each step has masks of its own

@@ -11,6 +11,7 @@ import pytest
 from graphs.llama import Llama
 from onnx import helper, numpy_helper
 from train_runs import difference, run_plan
+from without_kernels import without_kernels
 
 from tensoropt import Session
 from tensoropt.compiler.cli.opt import main
@@ -59,7 +60,8 @@ def _operator(folder: Path) -> Path:
 def test_ranks_attend_to_all_keys(make: object, devices: int, tmp_path: Path) -> None:
     assert callable(make)
     path, plan = make(tmp_path), tmp_path / "plan"
-    assert main([str(path), "--mesh", str(devices), *_RING, "-o", str(plan)]) == 0
+    on = ["--device", str(without_kernels(tmp_path)), "--mesh", str(devices)]
+    assert main([str(path), *on, *_RING, "-o", str(plan)]) == 0
     graph = onnx.load(plan / "rank0.onnx", load_external_data=False).graph
     kinds = [node.op_type for node in graph.node]
     assert kinds.count("CollectivePermute") >= 2 * (devices - 1)

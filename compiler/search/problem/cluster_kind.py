@@ -186,9 +186,13 @@ class ClusterKind:
         layouts: dict[int, Layout] = {}
         present: set[tuple[int, Layout]] = set()
         late: set[tuple[int, Layout]] = set()
-        # Arguments first: an accumulated gradient exists before the op that adds to it.
-        nodes = sorted(enumerate(self.nodes), key=lambda own: not isinstance(own[1], Argument))
-        for place, node in nodes:
+        # Arguments first: an accumulated gradient exists before the op that adds to it. A follower
+        # may come before its leader.
+        members = self.cluster.members
+        for place, node in sorted(
+            enumerate(self.nodes),
+            key=lambda own: (not isinstance(own[1], Argument), members[own[0]]),
+        ):
             strategy = self.tables.options[self.cluster.members[place]][row[place]]
             for operand, value in enumerate(node.operands):
                 if value is None or value in self.graph.storage.private:

@@ -16,6 +16,7 @@ from tensoropt.compiler.sharding.rule.op_info import OpInfo
 from tensoropt.compiler.sharding.rule.ring import Ring
 from tensoropt.dialects.build import sizes_of
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.onnx import ATTENTION_OPTIONS
 
 __all__ = [
     "BACKWARD",
@@ -36,8 +37,6 @@ the numbers of the dimensions of a query."""
 
 _TOKENS, _LAST = 2, 3
 """Dimensions: of rows or keys, and of the elements of a head or the keys of a bias."""
-
-_OPTIONS = ("scale", "causal", "window", "softcap")
 
 
 @dataclass(frozen=True)
@@ -63,18 +62,27 @@ class Places:
     def offset(self) -> int:
         return self.bias + 2
 
+    @property
+    def row_seeds(self) -> int:
+        return self.bias + 3
+
+    @property
+    def key_seeds(self) -> int:
+        return self.bias + 4
+
 
 FORWARD = Places((0,), (1, 2), 3, (0, 1))
 BACKWARD = Places((0, 1, 4, 5), (2, 3), 6, (0,), (1, 2), (3,))
 
 
 def has_halves(info: OpInfo, places: Places) -> bool:
-    """Return whether each row sees all keys up to its own place, of an even number of keys.
+    """Return whether each row sees all keys up to its own place, of an even number of keys, and
+    keeps their weights.
 
     The parts of a ring are then exchanged in halves, so that all ranks have equal work.
     """
     rows, keys = (info.shape(index)[_TOKENS] for index in (places.query, places.keys[0]))
-    hides = any(info.operand(places.bias + index) is not None for index in range(3))
+    hides = any(info.operand(places.bias + index) is not None for index in range(5))
     square = rows == keys and not (keys or 1) % 2
     return bool(info.attribute("causal", 0)) and square and not hides and not _window(info)
 
@@ -122,24 +130,24 @@ def _first(local: LocalOp, factor: int, part: int) -> ir.Value | None:
 def _hidden(make: Arithmetic, places: Places) -> Hidden:
     """Return the operands that hide keys, with the place of the rank's first row."""
     local = make.local
-    info, given = local.info, (places.bias, places.lengths, places.offset)
-    present = (local.operands[n] if info.operand(n) is not None else None for n in given)
-    bias, lengths, offset = present
+    info, given = local.info, range(places.bias, places.key_seeds + 1)
+    hidden = Hidden(*(local.operands[n] if info.operand(n) is not None else None for n in given))
     if not (info.attribute("causal", 0) or _window(info)):
-        return Hidden(bias, lengths)
+        return hidden._replace(offset=None)
+    offset = hidden.offset
     first = _first(local, ROWS, local.part(ROWS))
     if first is None and offset is None and local.axes(KEYS):
         first = make.ints([0])
     if first is not None:
         offset = first if offset is None else make.add(offset, first)
-    return Hidden(bias, lengths, offset)
+    return hidden._replace(offset=offset)
 
 
 def _go_round(make: Arithmetic, places: Places) -> list[ir.Value]:
     """Return attention, or its gradients, with keys and values that travel in a ring."""
     local, axes = make.local, make.local.strategy.joint_axes
     options = local.op.attributes
-    attributes = {name: options[name] for name in _OPTIONS if name in options}
+    attributes = {name: options[name] for name in ATTENTION_OPTIONS if name in options}
     ring = Ring(make, KernelAttending(make, attributes), axes)
     q, k, v = local.operands[places.query : places.query + 3]
     halves, hidden = has_halves(local.info, places), _all_keys(make, _hidden(make, places), axes)
@@ -156,10 +164,19 @@ def _go_round(make: Arithmetic, places: Places) -> list[ir.Value]:
 
 
 def _all_keys(make: Arithmetic, hidden: Hidden, axes: tuple[int, ...]) -> Hidden:
-    """Return ``hidden`` with a bias for all keys; a bias without rows is split along the keys."""
-    if hidden.bias is None or ROWS in make.local.rule.operands[_places(make.local).bias]:
-        return hidden
-    return hidden._replace(bias=make.local.all_gather(hidden.bias, axes, _LAST))
+    """Return ``hidden`` with a bias and seeds for all keys.
+
+    A bias without rows and the seeds are split along the keys.
+    """
+    local, places = make.local, _places(make.local)
+    whole = {
+        name: local.all_gather(value, axes, _LAST)
+        for name, value in hidden._asdict().items()
+        if name in ("bias", "key_seeds")
+        and value is not None
+        and ROWS not in local.rule.operands[getattr(places, name)]
+    }
+    return hidden._replace(**whole)
 
 
 def _as_results(make: Arithmetic, part: Part) -> list[ir.Value]:

@@ -37,6 +37,10 @@ _RANK = 4
 _RING = (ROWS, KEYS)
 """The factors that an axis splits together if keys and values travel."""
 
+_DRAWN = 28
+"""Elements of a head that take as long as to draw the factor of a weight in dropout: with heads of
+64, a forward pass takes a fifth more (`bench/speed/long_attention.py`)."""
+
 _LOGARITHM_BYTES, _LOGARITHM_PASSES = 4, 7
 """Bytes of the logarithm of a row, and passes over logarithms until a term has its weight."""
 
@@ -68,6 +72,8 @@ def _rule(info: OpInfo, places: Places) -> Rule | None:
     heads, shared, keys = query[1] or 1, key[1] or 1, key[2] or 1
     size, width, each = query[3] or 1, value[3] or 1, heads // shared
     sizes = 3 * size + 2 * width if places.key_gradients else size + width
+    if info.operand(places.row_seeds) is not None:
+        sizes += _DRAWN
     minor, lead = _along(info, places, HEADS, keyed=False), len(info.operands)
     minors: list[Minor] = [(index, dim, QUERIES) for index, dim in minor.operands.items()]
     minors += [(lead + index, dim, QUERIES) for index, dim in minor.results.items()]
@@ -120,7 +126,7 @@ def _along(info: OpInfo, places: Places, dim: int, *, keyed: bool) -> FactorMap:
         operands |= dict.fromkeys(places.keys, dim)
         results |= dict.fromkeys(places.key_gradients, dim)
     biased = aligned(info, places.bias, dim=dim, rank=_RANK)
-    operands |= biased
+    operands |= biased | aligned(info, places.row_seeds, dim=dim, rank=_RANK)
     if biased:
         results |= dict.fromkeys(places.bias_gradient, dim)
     if dim == BATCH and info.operand(places.lengths) is not None:
@@ -136,8 +142,8 @@ def _along(info: OpInfo, places: Places, dim: int, *, keyed: bool) -> FactorMap:
 def _along_keys(info: OpInfo, places: Places, pairs: int | None) -> FactorMap:
     """Return the factor along the keys, or along ``pairs`` of keys if a ring needs these."""
     results = dict.fromkeys(places.key_gradients, 2) | dict.fromkeys(places.bias_gradient, 3)
-    biased = aligned(info, places.bias, dim=3, rank=_RANK)
-    operands = {**dict.fromkeys(places.keys, 2), **biased}
+    masks = aligned(info, places.bias, places.key_seeds, dim=3, rank=_RANK)
+    operands = {**dict.fromkeys(places.keys, 2), **masks}
     return present_factor(info, operands, results, size=pairs, reduction="sum", padded=False)
 
 
@@ -169,6 +175,9 @@ def _travelling(info: OpInfo, places: Places, extents: Extents) -> Iterator[Inne
     steps = extents.ring_gradients() if places is BACKWARD else extents.ring()
     for step in steps:
         yield replace(step, factors=_RING, joint=True)
+    seeds = info.operand(places.key_seeds)
+    if seeds is not None:
+        yield from _gathered((KEYS,), seeds.item_bytes)
     bias = info.operand(places.bias)
     if bias is None:
         return
@@ -179,5 +188,10 @@ def _travelling(info: OpInfo, places: Places, extents: Extents) -> Iterator[Inne
     if ROWS in dims:
         yield InnerStep(_RING, (*dims, KEYS), bias.item_bytes, "copy", joint=True)
         return
-    yield InnerStep(_RING, (*dims, KEYS), bias.item_bytes, "all_gather", joint=True)
-    yield InnerStep(_RING, (*dims, KEYS), bias.item_bytes, "turn", joint=True, times=2)
+    yield from _gathered((*dims, KEYS), bias.item_bytes)
+
+
+def _gathered(dims: tuple[int, ...], item_bytes: int) -> Iterator[InnerStep]:
+    """Yield the gather of a value for all keys, and the choice of the keys of each turn."""
+    yield InnerStep(_RING, dims, item_bytes, "all_gather", joint=True)
+    yield InnerStep(_RING, dims, item_bytes, "turn", joint=True, times=2)

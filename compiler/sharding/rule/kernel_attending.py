@@ -19,15 +19,18 @@ _LAST = 3
 
 
 class Hidden(NamedTuple):
-    """The operands of the kernel that hide keys; ``None`` hides none.
+    """The operands of the kernel that hide keys, or drop their weights; ``None`` hides none.
 
     ``bias`` broadcasts to `b h s t`, ``lengths`` are the keys of each sequence, int64 [b], and
-    ``offset`` is the place of the first row among the keys, int64 [1].
+    ``offset`` is the place of the first row among the keys, int64 [1]. Seeds of dropout are int64,
+    `b h s 1` and `1 1 1 t`.
     """
 
     bias: ir.Value | None = None
     lengths: ir.Value | None = None
     offset: ir.Value | None = None
+    row_seeds: ir.Value | None = None
+    key_seeds: ir.Value | None = None
 
     def start_at(self, make: Arithmetic, first: ir.Value) -> Hidden:
         """Return the keys that are hidden among those from the key ``first`` on, int64 [1]."""
@@ -35,7 +38,8 @@ class Hidden(NamedTuple):
         if lengths is not None:
             rest = make.sub(lengths, first)
             lengths = make.binary("Max", rest, make.scalar(0, rest))
-        return Hidden(self.bias, lengths, None if offset is None else make.sub(offset, first))
+        offset = None if offset is None else make.sub(offset, first)
+        return self._replace(lengths=lengths, offset=offset)
 
     def operands(self, make: Arithmetic) -> list[ir.Value]:
         """Return the operands of the kernel, without those omitted at the end."""
@@ -71,11 +75,14 @@ class KernelAttending(Joining):
         return self.make.finite(total)
 
     def at_keys(self, mask: Hidden, places: ir.Value) -> Hidden:
-        """Return the mask of the keys at consecutive ``places``; the bias of ``mask`` has all."""
-        rest = mask.start_at(self.make, self.make.slice(places, 0, 0, 1))
-        if mask.bias is None:
-            return rest
-        return rest._replace(bias=self.make.take(mask.bias, places, _LAST))
+        """Return the mask of the keys at consecutive ``places``; ``mask`` is of all keys."""
+        by_key = {"bias": mask.bias, "key_seeds": mask.key_seeds}
+        taken = {
+            name: self.make.take(value, places, _LAST)
+            for name, value in by_key.items()
+            if value is not None
+        }
+        return mask.start_at(self.make, self.make.slice(places, 0, 0, 1))._replace(**taken)
 
     def all_gradients(
         self, q: ir.Value, k: ir.Value, v: ir.Value, rows: Sequence[ir.Value],

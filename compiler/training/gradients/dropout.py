@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tensoropt.compiler.training.gradients.registry import (
     Backward,
@@ -25,13 +25,17 @@ from tensoropt.compiler.training.gradients.registry import (
 )
 from tensoropt.dialects.build import Build, sizes_of
 from tensoropt.dialects.mlir import ir
+from tensoropt.dialects.onnx import owner
 
 if TYPE_CHECKING:
     import numpy as np
+    import numpy.typing as npt
 
-__all__ = ["keep_mask"]
+__all__ = ["RATIO", "Seeds", "draw_seeds", "keep_mask", "scale_of", "threshold_of"]
 
-_RATIO = 0.5
+RATIO = 0.5
+"""The ratio of a Dropout without one."""
+
 _HALF, _WORD = 2**32, 2**64
 
 
@@ -48,10 +52,9 @@ def dropout_form(f: ForwardOp) -> Sequence[ir.Value | None]:
         true = make.constant(np.array(True)) if f.has_result(1) else None
         whole = None if true is None else make.expand(true, sizes_of(x))
         return [make.unary("Identity", x), whole][: len(f.op.results)]
-    # The reader of X comes first, as the leader of the other ops.
-    x = x if isinstance(ratio, float) else make.unary("Identity", x)
     scale = _scale(make, ratio, x)
     scaled = make.mul(x, scale)
+    f.leader = owner(scaled)
     mask = keep_mask(make, f.training, sizes_of(x), ratio)
     f.saved.update(mask=mask, scale=scale)
     return [make.where(mask, scaled, make.scalar(0.0, x)), mask][: len(f.op.results)]
@@ -69,7 +72,7 @@ def dropout(b: Backward) -> Gradients:
 def _ratio(f: ForwardOp) -> float | ir.Value:
     """Return the ratio as a number, or as a value of the graph."""
     if not f.has(1):
-        return _RATIO
+        return RATIO
     literal = f.info.literal(1)
     return f.operands[1] if literal is None else float(literal.reshape(()))
 
@@ -77,7 +80,7 @@ def _ratio(f: ForwardOp) -> float | ir.Value:
 def _scale(make: Build, ratio: float | ir.Value, x: ir.Value) -> ir.Value:
     """Return 1 / (1 - ratio), or 0 if everything is dropped."""
     if isinstance(ratio, float):
-        return make.scalar(0.0 if ratio == 1 else 1.0 / (1.0 - ratio), x)
+        return make.scalar(scale_of(ratio), x)
     left = make.sub(make.scalar(1.0, ratio), ratio)
     inverse = make.where(
         make.compare("Greater", left, make.scalar(0.0, left)),
@@ -85,6 +88,11 @@ def _scale(make: Build, ratio: float | ir.Value, x: ir.Value) -> ir.Value:
         make.scalar(0.0, left),
     )
     return make.cast(inverse, ir.RankedTensorType(x.type).element_type)
+
+
+def scale_of(ratio: float) -> float:
+    """Return 1 / (1 - ratio), or 0 if everything is dropped."""
+    return 0.0 if ratio == 1 else 1.0 / (1.0 - ratio)
 
 
 def keep_mask(
@@ -97,30 +105,45 @@ def keep_mask(
     """
     import numpy as np
 
-    rng = np.random.default_rng(training.number())
-    spread, start = _key(make, rng, even=True), _key(make, rng)
-    seed = make.add(make.mul(training.seed(), spread), start)
-    left, right = (_table(make, seed, rng, shape, dims) for dims in _halves(shape))
+    sizes = range(len(shape) + 1)
+    first = min(sizes, key=lambda d: math.prod(shape[:d]) + math.prod(shape[d:]))
+    left, right, mix = draw_seeds(make, training, shape, first)
     x = make.mul(left, right)
-    found = make.mul(x, make.add(x, _key(make, rng, even=True)))
-    return make.compare("Greater", found, _threshold(make, ratio))
+    hashed = make.mul(x, make.add(x, make.constant(np.array(mix))))
+    return make.compare("Greater", hashed, _threshold(make, ratio))
 
 
-def _key(
-    make: Build, rng: np.random.Generator, shape: Sequence[int] = (), *, even: bool = False
-) -> ir.Value:
-    """Return a literal of random odd (or ``even``) numbers."""
+class Seeds(NamedTuple):
+    """Keys of the first and of the other dimensions of a mask, int64, and a number.
+
+    The hash of an element is ``x (x + mix)`` modulo 2^64 for the product x of its keys.
+    """
+
+    left: ir.Value
+    right: ir.Value
+    mix: int
+
+
+def draw_seeds(make: Build, training: Training, shape: Sequence[int], first: int) -> Seeds:
+    """Return the keys of the ``first`` dimensions of a mask of ``shape``, and of the others."""
+    import numpy as np
+
+    rng = np.random.default_rng(training.number())
+    spread, start = (make.constant(_words(rng, even=even)) for even in (True, False))
+    seed = make.add(make.mul(training.seed(), spread), start)
+    halves = range(first), range(first, len(shape))
+    left, right = (_table(make, seed, rng, shape, dims) for dims in halves)
+    return Seeds(left, right, int(_words(rng, even=True)))
+
+
+def _words(
+    rng: np.random.Generator, shape: Sequence[int] = (), *, even: bool = False
+) -> npt.NDArray[np.int64]:
+    """Return random odd (or ``even``) numbers."""
     import numpy as np
 
     words = rng.integers(-_WORD // 2, _WORD // 2, shape, np.int64) | 1
-    return make.constant(np.asarray(words - 1 if even else words, np.int64))
-
-
-def _halves(shape: Sequence[int]) -> tuple[range, range]:
-    """Return the dimensions in two groups with similar numbers of elements."""
-    rank = len(shape)
-    at = min(range(rank + 1), key=lambda d: math.prod(shape[:d]) + math.prod(shape[d:]))
-    return range(at), range(at, rank)
+    return np.asarray(words - 1 if even else words, np.int64)
 
 
 def _table(
@@ -128,9 +151,9 @@ def _table(
 ) -> ir.Value:
     """Return the keys of a group of dimensions; all other dimensions have size 1."""
     rank = len(shape)
-    keys = [_key(make, rng, [n if d == at else 1 for d, n in enumerate(shape)]) for at in dims]
-    keys = keys or [_key(make, rng, [1] * rank)]
-    odd = [_key(make, rng) for _ in keys]
+    lines = [[n if d == at else 1 for d, n in enumerate(shape)] for at in dims] or [[1] * rank]
+    keys = [make.constant(_words(rng, line)) for line in lines]
+    odd = [make.constant(_words(rng)) for _ in keys]
     return reduce(
         lambda x, pair: _mix(make, make.mul(pair[0], x), pair[1]),
         zip(keys, odd, strict=True),
@@ -150,13 +173,17 @@ def _mix(make: Build, x: ir.Value, key: ir.Value) -> ir.Value:
     return make.mul(make.add(x, high), key)
 
 
+def threshold_of(ratio: float) -> int:
+    """Return the 64-bit number that is not exceeded with probability ``ratio``."""
+    return min(max(int((ratio - 0.5) * _WORD) - 1, -_WORD // 2), _WORD // 2 - 1)
+
+
 def _threshold(make: Build, ratio: float | ir.Value) -> ir.Value:
     """Return the int64 number that is not exceeded with probability ``ratio``."""
     import numpy as np
 
     if isinstance(ratio, float):
-        least = max(int((ratio - 0.5) * _WORD) - 1, -_WORD // 2)
-        return make.constant(np.array(min(least, _WORD // 2 - 1), np.int64))
+        return make.constant(np.array(threshold_of(ratio), np.int64))
     high = make.scaled(make.shifted(ratio, -0.5), float(_HALF))
     whole = make.cast(high, ir.IntegerType.get_signless(64))
     return make.mul(whole, make.constant(np.array(_HALF, np.int64)))

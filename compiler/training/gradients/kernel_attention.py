@@ -17,7 +17,7 @@ from tensoropt.dialects.build import (
 )
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
-from tensoropt.dialects.onnx import ATTENTION
+from tensoropt.dialects.onnx import ATTENTION, ATTENTION_WITH_DROPOUT
 from tensoropt.dialects.topt import keys
 from tensoropt.runtime.support.cudnn_attention import (
     AttentionForm,
@@ -35,7 +35,8 @@ class Attended:
     """The operands and options of an attention.
 
     Queries are `b h s d`, keys `b g t d`, values `b g t e`; the bias broadcasts to `b h s t`, and
-    has all keys. Scores are scaled, and bounded by ``softcap`` if it is not 0.
+    has all keys. Scores are scaled, and bounded by ``softcap`` if it is not 0. Weights are dropped
+    with the probability ``ratio``.
     """
 
     q: ir.Value
@@ -45,6 +46,7 @@ class Attended:
     scale: float = 1.0
     softcap: float = 0.0
     causal: bool = False
+    ratio: float = 0.0
 
     @property
     def is_valid(self) -> bool:
@@ -82,7 +84,7 @@ class Attended:
             dtype, batch, heads, shared, rows, keys, size, sizes_of(self.v)[3],
             causal=self.causal, softcap=self.softcap, bias_sizes=lead,
             trains_bias=self.bias is not None and _depends_on_weights(self.bias),
-            offset=self.causal, gradient=gradient,
+            offset=self.causal, dropout=self.ratio > 0, gradient=gradient,
         )  # fmt: skip
 
     def build(self, make: Build) -> ir.Value:
@@ -98,7 +100,10 @@ class Attended:
         attributes = {"scale": float_attr(self.scale), "causal": int_attr(int(self.causal))}
         if self.softcap:
             attributes["softcap"] = float_attr(self.softcap)
-        return make.onnx_many(ATTENTION, operands, kinds, **attributes)[0]
+        if self.ratio:
+            attributes["ratio"] = float_attr(self.ratio)
+        name = ATTENTION_WITH_DROPOUT if self.ratio else ATTENTION
+        return make.onnx_many(name, operands, kinds, **attributes)[0]
 
 
 @dataclass(frozen=True)
@@ -107,11 +112,12 @@ class AttentionKernels:
 
     ``architectures`` are compute capabilities times ten, separated by commas. Values in float32 are
     converted to ``precision`` later. ``refused`` has the names of attention without a kernel, by
-    the reason.
+    the reason. A step that ``trains`` needs the kernel of the gradient, too.
     """
 
     precision: str = "float32"
     architectures: str = ""
+    trains: bool = True
     refused: dict[str, list[str]] = field(default_factory=dict)
 
     def fit(self, attended: Attended, op: ir.Operation) -> bool:
@@ -129,7 +135,8 @@ class AttentionKernels:
         dtype = self.precision if element.numpy == "float32" else element.numpy
         if not self.architectures:
             return None if dtype == "float32" else f"elements of type {dtype}"
-        forms = [attended.form(dtype, gradient=gradient) for gradient in (False, True)]
+        directions = (False, True) if self.trains else (False,)
+        forms = [attended.form(dtype, gradient=gradient) for gradient in directions]
         numbers = read_architectures(self.architectures)
         reasons = (refusal(form, number) for number in numbers for form in forms)
         return next((reason for reason in reasons if reason is not None), None)

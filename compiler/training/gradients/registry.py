@@ -92,7 +92,8 @@ class ForwardOp:
 
     ``make`` builds ops at the op's position. Values put into ``saved`` are available to the
     gradient (:meth:`Backward.saved`). ``training`` provides the step's seed and the update of
-    buffers (running statistics).
+    buffers (running statistics). The first op that is not a literal leads the others, unless the
+    form sets another ``leader``.
     """
 
     op: ir.Operation
@@ -101,6 +102,7 @@ class ForwardOp:
     make: Build
     training: Training
     saved: dict[str, ir.Value] = field(default_factory=dict)
+    leader: ir.Operation | None = None
 
     def has(self, index: int) -> bool:
         """Return whether operand ``index`` is present (not omitted)."""

@@ -31,7 +31,8 @@ class Block {
         keys_({attention.type, attention.k, attention.size}, kKeys),
         values_({attention.type, attention.v, attention.value_size}, kKeys),
         plain_(kStrip * std::max(width_, value_width_)), queries_(padded_ * width_),
-        sums_(padded_ * value_width_), scores_(kKeys * kStrip), maxima_(padded_), totals_(padded_),
+        sums_(padded_ * value_width_), scores_(kKeys * kStrip),
+        factors_(attention.dropout.rows ? kKeys * kStrip : 0), maxima_(padded_), totals_(padded_),
         decays_(kStrip) {
     std::fill_n(sums_.data(), padded_ * value_width_, 0.0f);
     std::fill_n(maxima_.data(), padded_, -kInfinity);
@@ -113,6 +114,10 @@ class Block {
     rows_.finish_scores(strip, range, scores, nullptr);
     weigh(scores,
           {maxima_.data() + strip * kStrip, totals_.data() + strip * kStrip, decays_.data()});
+    if (attention_.dropout.rows) {
+      rows_.draw_factors(strip, range, {factors_.data(), kStrip, count, scores.lanes});
+      multiply_scores(scores, factors_.data());
+    }
     add_transposed_product(
         {values_.data() + skipped * values_.pitch(), values_.pitch(), scores.scores, kStrip,
          sums_.data() + strip * kStrip * value_width_, kStrip,
@@ -128,6 +133,7 @@ class Block {
   FloatArray queries_;  // by strip: dimensions by queries
   FloatArray sums_;     // by strip: dimensions of values by queries
   FloatArray scores_;
+  FloatArray factors_;  // of weights, if some are dropped
   FloatArray maxima_, totals_, decays_;
 };
 

@@ -9,6 +9,14 @@
 
 namespace tensoropt {
 
+// Dropout of weights. With the product x of the seeds of a row and a key, their weight is
+// multiplied by `scale` if x (x + mix) modulo 2^64 is above `threshold`, else by 0.
+struct WeightDropout {
+  const std::int64_t *rows = nullptr, *keys = nullptr;  // seeds, or null
+  std::int64_t mix = 0, threshold = 0;
+  float scale = 1;
+};
+
 // Sizes, operands and options of one node. Arrays are contiguous, of `type`: queries [batch, heads,
 // queries, size], keys [batch, key_heads, keys, size], values [..., value_size]. Query head h reads
 // key head h / (heads / key_heads).
@@ -21,6 +29,7 @@ struct Attention {
   std::size_t bias_sizes[3] = {1, 1, 1};  // by batch, head and query: 1 or the full size
   const std::int64_t* lengths = nullptr;  // or null: keys per batch
   std::int64_t offset = 0;                // position of the first query
+  WeightDropout dropout;                  // seeds by batch, head and query, and by key
   float scale = 1, cap = 0;               // a cap of 0 is none
   std::int64_t window = 0;                // 0 is none
   bool causal = false;

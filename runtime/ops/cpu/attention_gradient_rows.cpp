@@ -60,8 +60,14 @@ KeyRange GradientRows::differentiate(std::size_t strip, const KeyTile& keys,
             padded, attention_.value_size, lanes});
   rows_.finish_scores(strip, range, scores,
                       attention_.cap > 0 ? tile.slopes.data() + from : nullptr);
+  float* factors = attention_.dropout.rows ? tile.factors.data() + from : nullptr;
+  if (factors) {
+    rows_.draw_factors(strip, range, {factors, kGradientRows, count, lanes});
+    multiply_scores({gradients, kGradientRows, count, lanes}, factors);
+  }
   tensoropt::differentiate(scores, gradients, logs_.data() + strip * kStrip,
                            deltas_.data() + strip * kStrip);
+  if (factors) multiply_scores(scores, factors);
   for (auto key = count; key < padded; ++key)
     for (float* row : {weights, gradients}) std::fill_n(row + key * kGradientRows, lanes, 0.0f);
   return range;

@@ -29,11 +29,13 @@ struct KeyTile {
 // Weights of a tile and the gradients of its scores, rows of kGradientRows lanes per key.
 struct WeightTile {
   explicit WeightTile(const Attention& attention)
-      : weights(kSize), gradients(kSize), slopes(attention.cap > 0 ? kSize : 0) {}
+      : weights(kSize), gradients(kSize), slopes(attention.cap > 0 ? kSize : 0),
+        factors(attention.dropout.rows ? kSize : 0) {}
 
   static constexpr std::size_t kSize = kGradientKeys * kGradientRows;
   FloatArray weights, gradients;
-  FloatArray slopes;  // derivatives of the cap
+  FloatArray slopes;   // derivatives of the cap
+  FloatArray factors;  // of weights, if some are dropped
 };
 
 // Queries, gradients of results and their sums of some rows.

@@ -153,6 +153,23 @@ struct AddJob {
   }
 };
 
+struct DrawJob {
+  const Tile& tile;
+  const WeightDropout& dropout;
+
+  template <class Unit>
+  TENSOROPT_INLINE void run() const {
+    using V = typename Unit::V;
+    const auto mix = std::uint64_t(dropout.mix);
+    for (std::size_t key = 0; key < tile.keys; ++key) {
+      const auto seed = std::uint64_t(dropout.keys[key]);
+      for (std::size_t at = 0; at < tile.lanes; at += Unit::kLanes)
+        V::store(tile.scores + key * tile.pitch + at,
+                 V::where_drawn(dropout.rows + at, seed, mix, dropout.threshold, dropout.scale));
+    }
+  }
+};
+
 struct ScaleJob {
   const Tile& tile;
   float factor;
@@ -242,6 +259,10 @@ void cap_scores(const Tile& tile, float cap, float* slopes) {
 
 void mask_scores(const Tile& tile, const float* from, const float* to) {
   run_on_vectors(MaskJob{tile, from, to});
+}
+
+void draw_factors(const Tile& tile, const WeightDropout& dropout) {
+  run_on_vectors(DrawJob{tile, dropout});
 }
 
 void add_to_scores(const Tile& tile, const float* terms) { run_on_vectors(AddJob{tile, terms}); }

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
+#include "cpu/attention.hpp"
 #include "cpu/sum_block.hpp"
 
 namespace tensoropt {
@@ -48,6 +50,10 @@ void cap_scores(const Tile& tile, float cap, float* slopes);
 // A query reads the keys `from[x]` up to `to[x]` inclusive, relative to the first of the tile. The
 // scores of others become -infinity.
 void mask_scores(const Tile& tile, const float* from, const float* to);
+
+// Replaces scores by the factors of weights, 0 or the scale of the dropout. It has the seeds of the
+// lanes and keys of the tile.
+void draw_factors(const Tile& tile, const WeightDropout& dropout);
 
 void add_to_scores(const Tile& tile, const float* terms);  // of the same pitch
 void scale_scores(const Tile& tile, float factor);

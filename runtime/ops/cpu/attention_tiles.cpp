@@ -128,6 +128,15 @@ void QueryRows::finish_scores(std::size_t strip, KeyRange range, const Tile& til
   if (first_end < end) mask(strip, {std::size_t(first_end), range.end}, range, tile);
 }
 
+void QueryRows::draw_factors(std::size_t strip, KeyRange range, const Tile& tile) const {
+  auto dropout = attention_.dropout;
+  std::int64_t rows[kStrip] = {};
+  const auto first = strip * kStrip;
+  std::copy_n(dropout.rows + first_row_ + first, std::min(kStrip, count_ - first), rows);
+  dropout.rows = rows, dropout.keys += range.begin;
+  tensoropt::draw_factors(tile, dropout);
+}
+
 // Loads a row per query, even if several read the same one, and transposes them.
 void QueryRows::add_bias(std::size_t strip, KeyRange range, const Tile& tile) const {
   const auto keys = range.end - range.begin, pitch = rounded_up(keys, kLaneUnit);

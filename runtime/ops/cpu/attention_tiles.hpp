@@ -82,6 +82,9 @@ class QueryRows {
   // `range` is that of `keys`; slopes of the cap go to `slopes` if not null.
   void finish_scores(std::size_t strip, KeyRange range, const Tile& tile, float* slopes) const;
 
+  // Writes the factors of weights to a tile of the keys `range`, if weights are dropped.
+  void draw_factors(std::size_t strip, KeyRange range, const Tile& tile) const;
+
   static float query_scale(const Attention& attention) { return attention.scale * kLog2E; }
 
  private:

@@ -18,6 +18,10 @@ struct Vectors {
   typedef float Floats __attribute__((vector_size(Lanes * sizeof(float)), aligned(4), may_alias));
   typedef std::int32_t Integers
       __attribute__((vector_size(Lanes * sizeof(float)), aligned(4), may_alias));
+  typedef std::int64_t Words
+      __attribute__((vector_size(Lanes * sizeof(float)), aligned(8), may_alias));
+  typedef std::uint64_t Naturals
+      __attribute__((vector_size(Lanes * sizeof(float)), aligned(8), may_alias));
   // NOLINTEND(modernize-use-using)
 
   static TENSOROPT_INLINE Floats load(const float* from) {
@@ -55,6 +59,17 @@ struct Vectors {
     return size < 0.625f ? x + x * square * sum : far;
   }
 
+  // `value` where x (x + mix) modulo 2^64 exceeds `threshold`, else 0, for the products x of `seed`
+  // and one of the seeds `from` per lane.
+  static TENSOROPT_INLINE Floats where_drawn(const std::int64_t* from, std::uint64_t seed,
+                                             std::uint64_t mix, std::int64_t threshold,
+                                             float value) {
+    const Integers mask =
+        halved(is_drawn(from, seed, mix, threshold),
+               is_drawn(from + Lanes / 2, seed, mix, threshold), std::make_index_sequence<Lanes>());
+    return reinterpret_cast<Floats>(mask & reinterpret_cast<Integers>(all(value)));
+  }
+
   // Transposes a square: each step moves one bit of the row's number into the column's.
   static TENSOROPT_INLINE void transpose(Floats* rows) {
     for (std::size_t step = 1; step < Lanes; step *= 2) {
@@ -80,6 +95,19 @@ struct Vectors {
   static constexpr std::array<float, 5> kTangent = {-3.33332819422e-1f, 1.33314422036e-1f,
                                                     -5.37397155531e-2f, 2.06390887954e-2f,
                                                     -5.70498872745e-3f};
+
+  // All bits of the lanes, Lanes / 2 of them, with a hash that exceeds the threshold.
+  static TENSOROPT_INLINE Integers is_drawn(const std::int64_t* from, std::uint64_t seed,
+                                            std::uint64_t mix, std::int64_t threshold) {
+    const Naturals x = *reinterpret_cast<const Naturals*>(from) * seed;
+    return reinterpret_cast<Integers>(reinterpret_cast<Words>(x * (x + mix)) > threshold);
+  }
+
+  // Every other lane of a and b.
+  template <std::size_t... I>
+  static TENSOROPT_INLINE Integers halved(Integers a, Integers b, std::index_sequence<I...>) {
+    return __builtin_shufflevector(a, b, int(2 * I)...);
+  }
 
   // Lanes of a and b in turns, from lane `First` on.
   template <std::size_t First, std::size_t... I>

@@ -31,6 +31,7 @@ struct Plan {
 namespace {
 
 using GraphTensor = std::shared_ptr<fe::graph::Tensor_attributes>;
+using Modified = std::shared_ptr<fe::graph::Graph>;
 using Sizes = std::vector<std::int64_t>;
 
 constexpr int kBFloat16 = 16;  // ONNX's number
@@ -128,17 +129,34 @@ class Graph {
   Attributes options(const char* name) {
     Attributes attributes;
     attributes.set_name(name).set_attn_scale(form_.scale);
-    if (form_.band != Band::All)
-      attributes.set_diagonal_band_right_bound(0).set_diagonal_alignment(
-          form_.band == Band::FromFirst ? fe::DiagonalAlignment_t::TOP_LEFT
-                                        : fe::DiagonalAlignment_t::BOTTOM_RIGHT);
-    if (form_.window) attributes.set_diagonal_band_left_bound(int(form_.window));
+    if (form_.cap != 0) {
+      attributes.set_score_mod([this](Modified graph, GraphTensor scores) {
+        return masked(graph, cap_.forward(graph, scores, cap_value_));
+      });
+    } else if (form_.band != Band::All) {
+      attributes.set_diagonal_band_right_bound(0).set_diagonal_alignment(alignment());
+      if (form_.window) attributes.set_diagonal_band_left_bound(int(form_.window));
+    }
     if (form_.bias_batch) attributes.set_bias(input(Bias));
     if (form_.lengths)
       attributes.set_padding_mask(true)
           .set_seq_len_q(input(QueryLengths))
           .set_seq_len_kv(input(KeyLengths));
     return attributes;
+  }
+
+  fe::DiagonalAlignment_t alignment() const {
+    return form_.band == Band::FromFirst ? fe::DiagonalAlignment_t::TOP_LEFT
+                                         : fe::DiagonalAlignment_t::BOTTOM_RIGHT;
+  }
+
+  // Scores with the mask of the diagonal, which a graph with a cap has to build.
+  GraphTensor masked(const Modified& graph, const GraphTensor& scores) const {
+    if (form_.band == Band::All) return scores;
+    std::optional<std::int64_t> left;
+    if (form_.window) left = form_.window;
+    return fe::graph::attn::score_modifiers::sliding_window_mask(
+        graph, scores, alignment(), left, 0, form_.queries, form_.keys, nullptr, nullptr);
   }
 
   void attend() {
@@ -151,6 +169,10 @@ class Graph {
 
   void differentiate() {
     auto attributes = options<fe::graph::SDPA_backward_attributes>("gradient");
+    if (form_.cap != 0)
+      attributes.set_score_mod_bprop([this](Modified graph, GraphTensor gradients) {
+        return cap_.backward(graph, gradients, cap_value_);
+      });
     if (form_.dbias) {
       fe::graph::Tensor_attributes dbias;
       describe(dbias, DBias);
@@ -166,6 +188,8 @@ class Graph {
   const Form& form_;
   std::shared_ptr<fe::graph::Graph> graph_ = std::make_shared<fe::graph::Graph>();
   std::vector<Tensor> tensors_;
+  fe::graph::attn::score_modifiers::Softcap cap_;
+  GraphTensor cap_value_ = std::make_shared<fe::graph::Tensor_attributes>(form_.cap);
 };
 
 // The handle of the current device, one for all of its plans.

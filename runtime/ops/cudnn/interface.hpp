@@ -25,7 +25,7 @@ struct Form {
   std::int64_t window = 0;                                        // 0 is none
   std::int64_t bias_batch = 0, bias_heads = 0, bias_queries = 0;  // 0 is no bias
   std::int64_t lengths = 0, lse = 0, dbias = 0;                   // 1 if the tensor exists
-  float scale = 1;
+  float scale = 1, cap = 0;                                       // a cap of 0 is none
 
   auto operator<=>(const Form&) const = default;
 };

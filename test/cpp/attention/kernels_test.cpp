@@ -110,6 +110,27 @@ TEST(Scores, AreMasked) {
     }
 }
 
+TEST(Factors, FollowFromSeeds) {
+  constexpr std::size_t kKeys = 9, kLanes = 48;
+  std::mt19937_64 generator;  // NOLINT(bugprone-random-generator-seed)
+  std::vector<std::int64_t> rows(kLanes), keys(kKeys);
+  for (auto& seed : rows) seed = std::int64_t(generator());
+  for (auto& seed : keys) seed = std::int64_t(generator());
+  const WeightDropout dropout{rows.data(), keys.data(), std::int64_t(generator()), -(1LL << 61),
+                              1.5f};
+  std::vector<float> factors(kKeys * kLanes);
+  draw_factors({factors.data(), kLanes, kKeys, kLanes}, dropout);
+  std::size_t kept = 0;
+  for (std::size_t key = 0; key < kKeys; ++key)
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      const auto x = std::uint64_t(rows[lane]) * std::uint64_t(keys[key]);
+      const bool is_kept = std::int64_t(x * (x + std::uint64_t(dropout.mix))) > dropout.threshold;
+      EXPECT_EQ(factors[key * kLanes + lane], is_kept ? 1.5f : 0.0f);
+      kept += is_kept;
+    }
+  EXPECT_NEAR(double(kept) / (kKeys * kLanes), 0.625, 0.1);
+}
+
 TEST(Squares, AreTransposed) {
   const auto from = drawn(32 * 50), factors = drawn(48);
   std::vector<float> to(48 * 40);
