@@ -17,7 +17,7 @@ from graphs.runnable import RUN, TRAINED
 from graphs.translation import Translation
 from graphs.vgg import Vgg
 
-__all__ = ["BATCH_NORMALISED", "SPEED_RUN", "SPEED_SPLIT", "SPEED_TRAINED"]
+__all__ = ["BATCH_NORMALISED", "SPEED_RUN", "SPEED_SPLIT", "SPEED_TRAINED", "models_of_tokens"]
 
 SPEED_TRAINED: Mapping[str, Model] = {
     "resnet20": Residual(batch=32),
@@ -36,6 +36,21 @@ SPEED_TRAINED: Mapping[str, Model] = {
     "bert": Bert(layers=4, width=256, heads=4, vocabulary=4096, sequence=128, batch=8),
 }
 """Models that are trained, compared with PyTorch."""
+
+_RANK_TOKENS = 1024
+
+
+def models_of_tokens(tokens: int, ranks: int) -> Mapping[str, Model]:
+    """Return two language models of two layers that are trained on sequences of ``tokens``.
+
+    Each rank has 1,024 tokens, and at least one sequence.
+    """
+    batch = ranks * max(_RANK_TOKENS // tokens, 1)
+    models: Mapping[str, Any] = {
+        "GPT": SPEED_TRAINED["gpt2-2048"],
+        "LLaMA": replace(TRAINED["llama"], layers=2, vocabulary=2048),
+    }
+    return {name: replace(one, sequence=tokens, batch=batch) for name, one in models.items()}
 
 
 def _at_most(model: Any) -> Model:

@@ -2,7 +2,7 @@
 // texts; a text is valid until the same thread calls the same function again.
 #include <string>
 
-#include "cpu/clones.hpp"
+#include "cpu/vectors.hpp"
 #include "cuda/cuda_facts.hpp"
 #include "cuda/nccl_group.hpp"
 #include "ort/arena.hpp"
@@ -66,5 +66,9 @@ TENSOROPT_EXPORT long long tensoropt_arena_peak_bytes() {
   }
 }
 
-// Whether this processor has vectors of 16 floats.
-TENSOROPT_EXPORT int tensoropt_has_wide_vectors() { return TENSOROPT_HAS_WIDE; }
+// Floats of the vectors that kernels use on this processor.
+TENSOROPT_EXPORT int tensoropt_vector_lanes() {
+  std::size_t lanes = 0;
+  tensoropt::run_on_vectors(tensoropt::LanesJob{lanes});
+  return int(lanes);
+}

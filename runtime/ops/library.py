@@ -21,7 +21,6 @@ __all__ = [
     "cuda",
     "device_used_bytes",
     "fail",
-    "has_wide_vectors",
     "move",
     "position",
     "ranks",
@@ -29,6 +28,7 @@ __all__ = [
     "recorded_times",
     "settle",
     "start",
+    "vector_lanes",
     "watch",
     "where",
 ]
@@ -178,9 +178,9 @@ def ask(seconds: float) -> dict[int, Position]:
     return {int(rank): Position(int(moves), what) for rank, moves, what in lines}
 
 
-def has_wide_vectors() -> bool:
-    """Return True if this processor has vectors of 16 floats."""
-    return bool(_function("tensoropt_has_wide_vectors", ctypes.c_int)())
+def vector_lanes() -> int:
+    """Return the number of floats of the vectors that our kernels use on this processor."""
+    return int(_function("tensoropt_vector_lanes", ctypes.c_int)())
 
 
 def _check(error: bytes | None) -> None:

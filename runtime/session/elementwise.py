@@ -15,8 +15,8 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from tensoropt.runtime.session.order import sort_nodes
-from tensoropt.runtime.session.types import FLOAT32, tensor_types
-from tensoropt.runtime.support.arithmetic import ARITHMETIC, CAST, ONE_PASS
+from tensoropt.runtime.session.types import FLOAT32, names_read, tensor_types
+from tensoropt.runtime.support.arithmetic import ARITHMETIC, CAST, GATE, ONE_PASS
 from tensoropt.runtime.support.collectives import DOMAIN, STARTS, WAITS, import_domain
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["fuse_chains", "fuse_elementwise"]
 
 _LEAST = 3
-"""Fewest nodes of a chain: with two, the time of a node of ours is as long as that of a pass."""
+"""Fewest nodes of a chain without a gate: with two, a node of ours takes as long as a pass."""
+_STEPS = (*ARITHMETIC, GATE)
 _ARRAYS = (FLOAT32, 10, 16)  # float16 and bfloat16 too: the arithmetic is in float32
 
 _Value = tuple[str, str | int]
@@ -60,11 +61,14 @@ def fuse_elementwise(model: onnx.ModelProto) -> None:
 def fuse_chains(model: onnx.ModelProto) -> bool:
     """Fuse chains of at least `_LEAST` element-wise nodes, each to a node; return True if any is.
 
+    Gradients of ReLUs are fused too, alone or in a chain: ONNX Runtime selects in several passes.
+
     The chains of a graph with other nodes are far apart: to join equal ones would keep their
     operands. Linear, except for sorting.
     """
+    _make_gates(model)
     graph = _Graph(model)
-    chains = [group for group in graph.groups() if len(group) >= _LEAST]
+    chains = [group for group in graph.groups() if graph.pays(group)]
     pieces = [(group, _piece(graph, group)) for group in chains]
     nodes = {group[-1]: _node(graph, [piece]) for group, piece in pieces if piece.steps}
     inside = {place for group in chains if group[-1] in nodes for place in group}
@@ -72,6 +76,43 @@ def fuse_chains(model: onnx.ModelProto) -> bool:
     if nodes:
         _replace_nodes(model, [*made, *(_Made(place, node) for place, node in nodes.items())])
     return bool(nodes)
+
+
+def _make_gates(model: onnx.ModelProto) -> None:
+    """Replace Where(Greater(y, 0), x, 0) of arrays of one shape by a gate of x and y, in place.
+
+    `fuse_chains` fuses every gate. Linear.
+    """
+    from onnx import helper
+
+    graph = model.graph
+    types, zeros = tensor_types(graph), _zeros(graph)
+    compared = {
+        node.output[0]: node.input[0]
+        for node in graph.node
+        if node.op_type == "Greater" and not node.domain and node.input[1] in zeros
+    }
+    for node in graph.node:
+        if node.op_type != "Where" or node.domain or node.input[2] not in zeros:
+            continue
+        x, y = node.input[1], compared.get(node.input[0])
+        kind, shape = types.get(x, (0, ()))
+        if y is not None and kind == FLOAT32 and shape and types.get(y) == (kind, shape):
+            gate = helper.make_node(GATE, [x, y], node.output, name=node.name)
+            node.CopyFrom(gate)
+    read = {name for node in graph.node for name in names_read(node)}
+    read |= {value.name for value in graph.output}
+    nodes = [n for n in graph.node if n.output[0] not in compared or n.output[0] in read]
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+def _zeros(graph: onnx.GraphProto) -> set[str]:
+    """Return the names of constant float32 scalars that are 0."""
+    from onnx import numpy_helper
+
+    scalars = (one for one in graph.initializer if one.data_type == FLOAT32 and not one.dims)
+    return {one.name for one in scalars if not numpy_helper.to_array(one)}
 
 
 def _replace_nodes(model: onnx.ModelProto, made: Sequence[_Made]) -> None:
@@ -105,7 +146,7 @@ class _Graph:
         self.makers = {name: place for place, node in enumerate(self.nodes) for name in node.output}
         self.readers: dict[str, list[int]] = defaultdict(list)
         for place, node in enumerate(self.nodes):
-            for name in node.input:
+            for name in names_read(node):
                 self.readers[name].append(place)
         self.returned = {value.name for value in model.graph.output}
         self.fused = {place for place, node in enumerate(self.nodes) if self._fits(node)}
@@ -132,7 +173,7 @@ class _Graph:
         if node.op_type == CAST:
             return bool(arrays) and self._casts(node, kind)
         others = {self.types.get(name) for name in node.input} - {(FLOAT32, shape)}
-        return node.op_type in ARITHMETIC and kind == FLOAT32 and others <= {(FLOAT32, ())}
+        return node.op_type in _STEPS and kind == FLOAT32 and others <= {(FLOAT32, ())}
 
     def _casts(self, node: onnx.NodeProto, kind: int) -> bool:
         """Return True if a Cast is to float32, or from it at the end; others would round."""
@@ -153,6 +194,11 @@ class _Graph:
             group_of.update(dict.fromkeys(members, members[0]))
         return list(groups.values())
 
+    def pays(self, group: Sequence[int]) -> bool:
+        """Return True if one node of ours takes less time than the nodes of ``group``."""
+        has_gate = any(self.nodes[place].op_type == GATE for place in group)
+        return has_gate or len(group) >= _LEAST
+
     def _joins(self, maker: int, reader: int) -> bool:
         return (self.depths[maker], self.parts[maker]) == (self.depths[reader], self.parts[reader])
 
@@ -172,7 +218,7 @@ def _piece(graph: _Graph, group: Sequence[int]) -> _Piece:
         if node.op_type == CAST:
             values[node.output[0]] = operands[0]
         else:
-            piece.steps.append((ARITHMETIC.index(node.op_type), operands[0], operands[-1]))
+            piece.steps.append((_STEPS.index(node.op_type), operands[0], operands[-1]))
             values[node.output[0]] = ("step", len(piece.steps) - 1)
     inside = set(group)
     for place in group:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from tensoropt.runtime.ops.library import has_wide_vectors
+from tensoropt.runtime.ops.library import vector_lanes
 from tensoropt.runtime.session.types import FLOAT32, Type, attributes, tensor_types
 from tensoropt.runtime.support.collectives import DOMAIN, import_domain
 
@@ -21,21 +21,22 @@ if TYPE_CHECKING:
 
 __all__ = ["use_own_gemms"]
 
-_LEAST = {False: 1 << 28, True: 1 << 27}
-"""Multiplications from which our kernel is faster, by whether the left operand is transposed
-(``python bench/kernels/gemm.py``)."""
+_LEAST = {8: {False: 1 << 28, True: 1 << 26}, 16: {False: 1 << 28, True: 1 << 27}}
+"""Multiplications from which our kernel is faster, by the floats of a vector and by whether the
+left operand is transposed (``python bench/kernels/gemm.py``)."""
 
 
 def use_own_gemms(model: onnx.ModelProto, typed: onnx.ModelProto) -> bool:
     """Replace large products by our kernel; return True if any is replaced.
 
-    Applies to Gemm nodes of float32 without factors, on processors with vectors of 16 floats.
+    Applies to Gemm nodes of float32 without factors, on processors with vectors of 8 floats.
     Changes ``model`` in place; ``typed`` has the types of tensors.
     """
-    if not has_wide_vectors():
+    least = _LEAST.get(vector_lanes())
+    if least is None:
         return False
     types = _with_reshaped(tensor_types(typed.graph), model.graph.node)
-    nodes = [node for node in model.graph.node if _fits(node, types)]
+    nodes = [node for node in model.graph.node if _fits(node, types, least)]
     for node in nodes:
         node.domain = DOMAIN
         transposes = [one for one in node.attribute if one.name in ("transA", "transB")]
@@ -61,7 +62,7 @@ def _with_reshaped(types: Mapping[str, Type], nodes: Iterable[onnx.NodeProto]) -
     return known
 
 
-def _fits(node: onnx.NodeProto, types: Mapping[str, Type]) -> bool:
+def _fits(node: onnx.NodeProto, types: Mapping[str, Type], least: Mapping[bool, int]) -> bool:
     if node.op_type != "Gemm" or node.domain:
         return False
     operands = [*node.input[:2], node.output[0]]
@@ -73,7 +74,7 @@ def _fits(node: onnx.NodeProto, types: Mapping[str, Type]) -> bool:
     sizes = [math.prod(types[name][1]) for name in operands]
     # Each of the three dimensions is in two of the matrices.
     multiplications = math.isqrt(math.prod(sizes))
-    if multiplications < _LEAST[bool(settings.get("transA", 0))]:
+    if multiplications < least[bool(settings.get("transA", 0))]:
         return False
     bias = node.input[2] if len(node.input) > 2 else ""
     columns = multiplications // sizes[0]

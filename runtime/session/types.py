@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import onnx
 
-__all__ = ["FLOAT32", "Type", "attributes", "tensor_types"]
+__all__ = ["FLOAT32", "Type", "attributes", "names_read", "tensor_types"]
 
 FLOAT32 = 1
 """ONNX's number of float32."""
@@ -31,3 +33,13 @@ def attributes(node: onnx.NodeProto) -> dict[str, Any]:
     from onnx import helper
 
     return {one.name: helper.get_attribute_value(one) for one in node.attribute}
+
+
+def names_read(node: onnx.NodeProto) -> Iterator[str]:
+    """Yield the names that a node and its bodies read."""
+    yield from node.input
+    for attribute in node.attribute:
+        for body in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else ())):
+            for inner in body.node:
+                yield from names_read(inner)
+            yield from (value.name for value in body.output)

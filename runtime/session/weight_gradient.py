@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tensoropt.runtime.session.types import FLOAT32, attributes, tensor_types
+from tensoropt.runtime.session.types import FLOAT32, attributes, names_read, tensor_types
 from tensoropt.runtime.support.collectives import DOMAIN, import_domain
 
 if TYPE_CHECKING:
@@ -104,18 +104,8 @@ def _remove_dead(nodes: Sequence[onnx.NodeProto], graph: onnx.GraphProto) -> lis
     for node in reversed(nodes):
         if node.domain or node.op_type not in _PARTS or needed.intersection(node.output):
             kept.append(node)
-            needed.update(_reads(node))
+            needed.update(names_read(node))
     return kept[::-1]
-
-
-def _reads(node: onnx.NodeProto) -> Iterator[str]:
-    """Yield the names that a node and its bodies read."""
-    yield from node.input
-    for attribute in node.attribute:
-        for body in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else ())):
-            for inner in body.node:
-                yield from _reads(inner)
-            yield from (value.name for value in body.output)
 
 
 class _Graph:

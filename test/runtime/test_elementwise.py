@@ -266,7 +266,7 @@ WRONG = {
     "scalars must be 0 or more, got: -1": {"scalars": -1},
     "reads must be float32, float16 or bfloat16, got: ONNX element type 7": {"reads": [7]},
     "program must be three numbers a step, got: 2": {"program": [2, 0]},
-    "a step must be of kind 0 to 4, got: 5": {"program": [5, 0, 1]},
+    "a step must be of kind 0 to 5, got: 6": {"program": [6, 0, 1]},
     "operands of a step must be values from 0 to 1, got: 2": {"program": [2, 0, 2]},
     "results must be values from 1 to 2, got: 0": {"results": [0]},
     "expected arrays to read, and a type for each of the results, "
@@ -304,3 +304,45 @@ def test_long_chains_of_gradients(count: int, tmp_path: Path) -> None:
     np.testing.assert_allclose(session.fetch()["z"], x * y**count, rtol=1e-5)
     assert fuse_chains(products) is (count > 2)
     assert len(products.graph.node) == (1 if count > 2 else count)
+
+
+SPECIAL = np.array([-np.inf, -1.5, -0.0, 0.0, 1e-45, 2.0, np.inf, np.nan], np.float32)
+
+
+def relu_gradient(kind: str = "Greater", other: float = 0.0) -> onnx.ModelProto:
+    """Return z = dy where y > 0 and ``other`` elsewhere, for all pairs of special values."""
+    nodes = [node(kind, "y", "zero", "passes"), node("Where", "passes", "dy", "other", "z")]
+    shape = (SPECIAL.size, SPECIAL.size)
+    made = model(nodes, [typed(name, shape) for name in ("y", "dy")], [typed("z", shape)])
+    for name, number in (("zero", 0.0), ("other", other)):
+        made.graph.initializer.append(numpy_helper.from_array(np.array(number, np.float32), name))
+    return made
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_gradient_of_relu_is_one_node(threads: int, tmp_path: Path) -> None:
+    gates = relu_gradient()
+    onnx.save(gates, tmp_path / "m.onnx")
+    session = training_session(tmp_path / "m.onnx", threads)
+    y, dy = np.meshgrid(SPECIAL, SPECIAL)
+    session.feed("y", np.ascontiguousarray(y))
+    session.feed("dy", np.ascontiguousarray(dy))
+    session.run()
+    np.testing.assert_array_equal(session.fetch()["z"], np.where(y > 0, dy, 0))
+    assert fuse_chains(gates)
+    assert [one.op_type for one in gates.graph.node] == ["Elementwise"]
+
+
+@pytest.mark.parametrize("case", [("Less", 0.0), ("Greater", 1.0)])
+def test_other_selections_stay(case: tuple[str, float]) -> None:
+    selection = relu_gradient(*case)
+    before = selection.SerializeToString(deterministic=True)
+    assert not fuse_chains(selection)
+    assert selection.SerializeToString(deterministic=True) == before
+
+
+def test_a_comparison_with_other_readers_stays() -> None:
+    gates = relu_gradient()
+    gates.graph.output.append(typed("passes", (SPECIAL.size, SPECIAL.size), TensorProto.BOOL))
+    assert fuse_chains(gates)
+    assert {one.op_type for one in gates.graph.node} == {"Greater", "Elementwise"}

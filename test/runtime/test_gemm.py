@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from tensoropt.runtime.device.provider import CPU
-from tensoropt.runtime.ops.library import has_wide_vectors
+from tensoropt.runtime.ops.library import vector_lanes
 from tensoropt.runtime.session.gemm import use_own_gemms
 from tensoropt.runtime.session.session import RankSession, made_session, training_session
 from tensoropt.runtime.support.dtypes import Array
@@ -109,7 +109,7 @@ def test_any_sizes(tmp_path_factory: pytest.TempPathFactory, case: Case) -> None
 LARGE = Case(512, 512, 1024, has_bias=True)
 
 
-@pytest.mark.skipif(not has_wide_vectors(), reason="products of ONNX Runtime, without AVX-512")
+@pytest.mark.skipif(vector_lanes() < 8, reason="products of ONNX Runtime")
 class TestReplacement:
     """Which products are replaced."""
 
@@ -119,7 +119,7 @@ class TestReplacement:
             (LARGE, True),
             (replace(LARGE, rows=500), False),
             (replace(LARGE, rows=256, transposes_a=True), True),
-            (replace(LARGE, rows=250, transposes_a=True), False),
+            (replace(LARGE, rows=120, transposes_a=True), False),
         ],
     )
     def test_large_ones(self, case: Case, is_ours: bool, tmp_path: Path) -> None:

@@ -3,24 +3,23 @@
 #include <algorithm>
 #include <cstring>
 
-#include "cpu/clones.hpp"
+#include "cpu/vectors.hpp"
 
 namespace tensoropt {
 namespace {
 
-// A block of sums fits into registers: kSums channels times four vectors if there are 32 vector
-// registers, times one vector otherwise.
-constexpr std::size_t kLanes = 16, kSums = 6;
-constexpr std::size_t kSlack = 4 * kLanes;
+constexpr std::size_t kSums = 6;  // channels of a block of sums
+constexpr std::size_t kLanes = Wide::kLanes, kSlack = 4 * kLanes;
 constexpr std::int64_t kOutputs = 256;  // outputs per part, if possible
 constexpr std::size_t kDepth = 384;     // terms with rows that fit into a cache
 
-// NOLINTNEXTLINE(modernize-use-using): only a typedef takes the attribute everywhere
-typedef float Vector __attribute__((vector_size(kLanes * sizeof(float)), aligned(4), may_alias));
+// Vectors of a block: it fits into 32 registers, or into 16.
+template <class Unit>
+constexpr std::size_t kVectors = Unit::kLanes == kLanes ? 4 : 2;
 
 // sums[m][p] = sum over k of w[m * stride + places[k]] * rows[k][p], for `count` values of p.
 // Unless `fresh`, the result is added to the previous sums. Rows must be readable, and sums
-// writable, up to a multiple of the vector size.
+// writable, up to a multiple of the widest vector.
 struct Product {
   const float* w;
   std::size_t stride;
@@ -33,20 +32,19 @@ struct Product {
   bool fresh;
 };
 
-template <std::size_t Channels, std::size_t Vectors>
+template <class Unit, std::size_t Channels, std::size_t Vectors>
 TENSOROPT_INLINE void block(const Product& given, std::size_t at) {
-  Vector sums[Channels][Vectors];
+  using V = typename Unit::V;
+  typename V::Floats sums[Channels][Vectors];
   for (std::size_t m = 0; m < Channels; ++m)
     for (std::size_t v = 0; v < Vectors; ++v)
-      sums[m][v] = given.fresh
-                       ? Vector{}
-                       : *reinterpret_cast<Vector*>(given.sums + m * given.pitch + at + v * kLanes);
+      sums[m][v] = given.fresh ? typename V::Floats{}
+                               : V::load(given.sums + m * given.pitch + at + v * Unit::kLanes);
   for (std::size_t k = 0; k < given.depth; ++k) {
     const float* row = given.rows[k] + at;
     const float* w = given.w + given.places[k];
-    Vector x[Vectors];
-    for (std::size_t v = 0; v < Vectors; ++v)
-      x[v] = *reinterpret_cast<const Vector*>(row + v * kLanes);
+    typename V::Floats x[Vectors];
+    for (std::size_t v = 0; v < Vectors; ++v) x[v] = V::load(row + v * Unit::kLanes);
     for (std::size_t m = 0; m < Channels; ++m) {
       const float factor = w[m * given.stride];
       for (std::size_t v = 0; v < Vectors; ++v) sums[m][v] += factor * x[v];
@@ -54,40 +52,36 @@ TENSOROPT_INLINE void block(const Product& given, std::size_t at) {
   }
   for (std::size_t m = 0; m < Channels; ++m)
     for (std::size_t v = 0; v < Vectors; ++v)
-      *reinterpret_cast<Vector*>(given.sums + m * given.pitch + at + v * kLanes) = sums[m][v];
+      V::store(given.sums + m * given.pitch + at + v * Unit::kLanes, sums[m][v]);
 }
 
-template <std::size_t Channels, std::size_t Vectors>
+template <class Unit, std::size_t Channels>
 TENSOROPT_INLINE void blocks(const Product& given, std::size_t count) {
+  constexpr std::size_t kWidth = kVectors<Unit> * Unit::kLanes;
   std::size_t at = 0;
-  for (; at + Vectors * kLanes <= count; at += Vectors * kLanes)
-    block<Channels, Vectors>(given, at);
-  for (; at < count; at += kLanes) block<Channels, 1>(given, at);
+  for (; at + kWidth <= count; at += kWidth) block<Unit, Channels, kVectors<Unit>>(given, at);
+  for (; at < count; at += Unit::kLanes) block<Unit, Channels, 1>(given, at);
 }
 
-template <std::size_t Vectors>
-TENSOROPT_INLINE void product(const Product& given, std::size_t count) {
-  switch (given.channels) {
-    case 1: return blocks<1, Vectors>(given, count);
-    case 2: return blocks<2, Vectors>(given, count);
-    case 3: return blocks<3, Vectors>(given, count);
-    case 4: return blocks<4, Vectors>(given, count);
-    case 5: return blocks<5, Vectors>(given, count);
-    default: return blocks<kSums, Vectors>(given, count);
+struct ProductJob {
+  const Product& product;
+  std::size_t count;
+
+  template <class Unit>
+  TENSOROPT_INLINE void run() const {
+    switch (product.channels) {
+      case 1: return blocks<Unit, 1>(product, count);
+      case 2: return blocks<Unit, 2>(product, count);
+      case 3: return blocks<Unit, 3>(product, count);
+      case 4: return blocks<Unit, 4>(product, count);
+      case 5: return blocks<Unit, 5>(product, count);
+      default: return blocks<Unit, kSums>(product, count);
+    }
   }
-}
+};
 
-TENSOROPT_WIDE void multiply_wide(const Product& given, std::size_t count) {
-  product<4>(given, count);
-}
-
-TENSOROPT_CLONES void multiply_narrow(const Product& given, std::size_t count) {
-  product<1>(given, count);
-}
-
-void multiply(const Product& given, std::size_t count) {
-  static const bool is_wide = TENSOROPT_HAS_WIDE;
-  is_wide ? multiply_wide(given, count) : multiply_narrow(given, count);
+void multiply(const Product& product, std::size_t count) {
+  run_on_vectors(ProductJob{product, count});
 }
 
 std::int64_t below(std::int64_t size, std::int64_t first, std::int64_t step) {

@@ -38,6 +38,7 @@ TENSOROPT_INLINE float joined(float left, float right) {
   else if constexpr (Kind == Arithmetic::Sub) return left - right;
   else if constexpr (Kind == Arithmetic::Mul) return left * right;
   else if constexpr (Kind == Arithmetic::Div) return left / right;
+  else if constexpr (Kind == Arithmetic::Gate) return right > 0.0f ? left : 0.0f;
   else return std::sqrt(left);
 }
 
@@ -76,6 +77,7 @@ void take(const Pass& pass, const Tiles& of, float* made, std::size_t n) {
     case Arithmetic::Mul: return by_sides<Arithmetic::Mul>(pass, of, made, n);
     case Arithmetic::Div: return by_sides<Arithmetic::Div>(pass, of, made, n);
     case Arithmetic::Sqrt: return by_sides<Arithmetic::Sqrt>(pass, of, made, n);
+    case Arithmetic::Gate: return by_sides<Arithmetic::Gate>(pass, of, made, n);
   }
 }
 

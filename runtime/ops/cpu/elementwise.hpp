@@ -10,8 +10,9 @@
 
 namespace tensoropt {
 
-enum class Arithmetic : std::int64_t { Add, Sub, Mul, Div, Sqrt };
-inline constexpr std::int64_t kArithmetics = 5;
+// Gate is `a` where `b` is positive, and 0 elsewhere: the gradient of a ReLU.
+enum class Arithmetic : std::int64_t { Add, Sub, Mul, Div, Sqrt, Gate };
+inline constexpr std::int64_t kArithmetics = 6;
 
 // Operands are numbers of values: first the scalars, then the arrays read, then the results of
 // steps in order. Sqrt has `a` for both operands.

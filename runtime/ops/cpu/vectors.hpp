@@ -156,4 +156,14 @@ void run_on_vectors(const Job& job) {
   else job.template run<Plain>();
 }
 
+// Finds the number of floats of these vectors.
+struct LanesJob {
+  std::size_t& lanes;
+
+  template <class Unit>
+  void run() const {
+    lanes = Unit::kLanes;
+  }
+};
+
 }  // namespace tensoropt

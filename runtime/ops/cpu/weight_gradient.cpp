@@ -3,22 +3,15 @@
 #include <algorithm>
 #include <cstring>
 
-#include "cpu/clones.hpp"
+#include "cpu/vectors.hpp"
 
 namespace tensoropt {
 namespace {
 
-// A block of sums fits into registers: kChannels of dy times three vectors of weights if there are
-// 32 vector registers, times half a vector otherwise.
-constexpr std::size_t kLanes = 16, kChannels = 8, kWide = 3;
+constexpr std::size_t kChannels = 8;  // of dy, laid out together
+constexpr std::size_t kLanes = Wide::kLanes, kVectors = 3;
 constexpr std::int64_t kPixels = 1024;  // pixels with dy that fits into a low-level cache
 constexpr std::size_t kTile = 16;
-
-template <std::size_t Lanes>
-struct Of {
-  // NOLINTNEXTLINE(modernize-use-using): only a typedef takes the attribute everywhere
-  typedef float Vector __attribute__((vector_size(Lanes * sizeof(float)), aligned(4), may_alias));
-};
 
 // sums[m][v] += dy[p][m] * x[p][v] over the pixels p of some images. x and sums are accessed in
 // whole vectors.
@@ -30,50 +23,51 @@ struct Block {
   std::size_t pitch;
 };
 
-template <std::size_t Lanes, std::size_t Channels, std::size_t Vectors>
+// The sums of some channels of dy from `first` on, and of `Vectors` vectors of weights.
+template <class Unit, std::size_t Vectors>
 TENSOROPT_INLINE void add(const Block& given, std::size_t first, std::size_t at) {
-  using Vector = typename Of<Lanes>::Vector;
-  Vector sums[Channels][Vectors];
+  using V = typename Unit::V;
+  constexpr std::size_t kRows = Unit::kRows, kStep = Unit::kLanes;
+  typename V::Floats sums[kRows][Vectors];
   float* to = given.sums + first * given.pitch + at;
-  for (std::size_t m = 0; m < Channels; ++m)
+  for (std::size_t m = 0; m < kRows; ++m)
     for (std::size_t v = 0; v < Vectors; ++v)
-      sums[m][v] = *reinterpret_cast<Vector*>(to + m * given.pitch + v * Lanes);
+      sums[m][v] = V::load(to + m * given.pitch + v * kStep);
   const float* dy = given.dy + first;
   for (std::size_t image = 0; image < given.images; ++image)
     for (std::size_t row = 0; row < given.rows; ++row) {
       const float* x = given.x + image * given.image_step + row * given.row_step + at;
       for (std::size_t column = 0; column < given.columns; ++column) {
-        Vector met[Vectors];
-        for (std::size_t v = 0; v < Vectors; ++v)
-          met[v] = *reinterpret_cast<const Vector*>(x + v * Lanes);
-        for (std::size_t m = 0; m < Channels; ++m)
+        typename V::Floats met[Vectors];
+        for (std::size_t v = 0; v < Vectors; ++v) met[v] = V::load(x + v * kStep);
+        for (std::size_t m = 0; m < kRows; ++m)
           for (std::size_t v = 0; v < Vectors; ++v) sums[m][v] += dy[m] * met[v];
         x += given.column_step;
         dy += kChannels;
       }
     }
-  for (std::size_t m = 0; m < Channels; ++m)
+  for (std::size_t m = 0; m < kRows; ++m)
     for (std::size_t v = 0; v < Vectors; ++v)
-      *reinterpret_cast<Vector*>(to + m * given.pitch + v * Lanes) = sums[m][v];
+      V::store(to + m * given.pitch + v * kStep, sums[m][v]);
 }
 
-TENSOROPT_WIDE void add_wide(const Block& given, std::size_t length) {
-  std::size_t at = 0;
-  for (; at + 2 * kLanes < length; at += kWide * kLanes)
-    add<kLanes, kChannels, kWide>(given, 0, at);
-  if (at + kLanes < length) add<kLanes, kChannels, 2>(given, 0, at);
-  else if (at < length) add<kLanes, kChannels, 1>(given, 0, at);
-}
+struct BlockJob {
+  const Block& block;
+  std::size_t length;
 
-TENSOROPT_CLONES void add_narrow(const Block& given, std::size_t length) {
-  constexpr std::size_t kHalf = kLanes / 2;
-  for (std::size_t at = 0; at < length; at += kHalf) add<kHalf, kChannels, 1>(given, 0, at);
-}
+  template <class Unit>
+  TENSOROPT_INLINE void run() const {
+    for (std::size_t first = 0; first < kChannels; first += Unit::kRows) {
+      std::size_t at = 0;
+      for (; at + 2 * Unit::kLanes < length; at += kVectors * Unit::kLanes)
+        add<Unit, kVectors>(block, first, at);
+      if (at + Unit::kLanes < length) add<Unit, 2>(block, first, at);
+      else if (at < length) add<Unit, 1>(block, first, at);
+    }
+  }
+};
 
-void add(const Block& given, std::size_t length) {
-  static const bool is_wide = TENSOROPT_HAS_WIDE;
-  is_wide ? add_wide(given, length) : add_narrow(given, length);
-}
+void add(const Block& block, std::size_t length) { run_on_vectors(BlockJob{block, length}); }
 
 // to[j][i] = from[i][j], of `count` by `width` elements.
 TENSOROPT_INLINE void transpose(const float* from, std::size_t pitch, float* to,
@@ -109,7 +103,7 @@ WeightGradient::WeightGradient(const Convolution& given)
 }
 
 std::size_t WeightGradient::laid_size() const {
-  return std::size_t(given_.x.count * image_size()) + kWide * kLanes;
+  return std::size_t(given_.x.count * image_size()) + kVectors * kLanes;
 }
 
 void WeightGradient::lay(std::size_t image, const float* x, float* laid) const {
@@ -139,7 +133,7 @@ void WeightGradient::lay(std::size_t image, const float* x, float* laid) const {
       for (auto column = first; column < end; ++column, line += stride)
         for (std::int64_t c = 0; c < channels; ++c) to[column * channels + c] = line[c * plane];
   }
-  if (std::int64_t(image) + 1 == given_.x.count) std::fill_n(to, kWide * kLanes, 0.0f);
+  if (std::int64_t(image) + 1 == given_.x.count) std::fill_n(to, kVectors * kLanes, 0.0f);
 }
 
 // Computation of the sums for some channels of dy.
