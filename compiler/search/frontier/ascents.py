@@ -150,12 +150,12 @@ class Ascents:
     def _ascend(self, at: Multipliers, corner: Corner, enough: float, limit_s: float) -> float:
         """Ascend in a corner, take the plans, add the line; return its bound."""
         is_end = [*map(math.isinf, corner)]
-        unit = tuple(1.0 if end else size for end, size in zip(is_end, corner, strict=True))
-        steps = (1, END_SWEEPS) if is_end[1] else (STEPS, SWEEPS)
+        time_s, size = (1.0 if end else cost for end, cost in zip(is_end, corner, strict=True))
+        steps, sweeps = (1, END_SWEEPS) if is_end[1] else (STEPS, SWEEPS)
         bound, time_weight, choices = self.bounds.ascend(
-            at, *unit, enough, not any(is_end), *steps, limit_s
+            at, time_s, size, enough, not any(is_end), steps, sweeps, limit_s
         )
         self._take(choices)
         if bound > 0:
-            self.rows.append((time_weight / unit[0], (1 - time_weight) / unit[1], bound))
+            self.rows.append((time_weight / time_s, (1 - time_weight) / size, bound))
         return max(bound, 0.0)
