@@ -166,6 +166,9 @@ examples: build ## Write: the examples of the pages again; ARGS=--write corrects
 bench-search: build ## Measure: the search next to NumPy elimination of the same tables
 	$(BIN)/python bench/search/engine.py
 
+bench-answers: build ## Measure: default searches at full speed and on half a core (ARGS: models or folders, --devices N ...)
+	$(BIN)/python bench/search/answers.py --reserve $(ARGS)
+
 bench-ablation: build ## Measure: the search without each of its refinements (four hours)
 	$(BIN)/python bench/search/ablation.py $(ARGS)
 

@@ -59,6 +59,24 @@ _SWEEP, _REFINE, _PLAN = (
 )
 
 _OF_LOOP = {
+    "messages": _off(
+        "lines by messages where exact elimination is more work",
+        "search/frontier/candidate.py",
+        "return turn_sums(problem) < elimination_sums(problem)",
+        "return False",
+    ),
+    "moments": _off(
+        "lines about the memory of programs",
+        "search/frontier/candidate.py",
+        "if self.ascents is None or self.has_refined or cuts is None:",
+        "if self.ascents is not None or self.has_refined or cuts is None:",
+    ),
+    "mixtures": _off(
+        "mixtures of the plans next to a corner",
+        "search/frontier/ascents.py",
+        "if state.fruitless == FRUITLESS and all(map(math.isfinite, corner)):",
+        "if state.fruitless < 0:",
+    ),
     "tolerances": _off(
         "runs within 5%, 2%, 1% before the requested bound",
         _TURNS,

@@ -40,7 +40,7 @@ from tensoropt.compiler.support.errors import UserError
 if TYPE_CHECKING:
     from tensoropt.compiler.search._engine import Frontier
 
-__all__ = ["certified_gap", "solve_frontier", "solve_min_time"]
+__all__ = ["certified_gap", "elimination_sums", "solve_frontier", "solve_min_time"]
 
 _NO_CONTROL = Control()
 _THREADS = 2
@@ -87,6 +87,17 @@ def certified_gap(problem: Problem) -> float:
     Raises UserError as solve_frontier does.
     """
     return float(_run(problem, 0.0, None, hull_only=True)["hull_epsilon"])
+
+
+def elimination_sums(problem: Problem) -> float:
+    """Return the number of sums for one exact minimum, infinite if its tables are too large.
+
+    Equal parts of the problem count once. Raises UserError if no assignment is allowed.
+    """
+    try:
+        return _engine(problem).work()
+    except TooWideError:
+        return math.inf
 
 
 def solve_min_time(problem: Problem, order: Sequence[int] = ()) -> TablePoint:

@@ -3,6 +3,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 
 #include "intake.hpp"
 #include "memory.hpp"
+#include "relaxation.hpp"
 #include "sweep.hpp"
 
 namespace nb = nanobind;
@@ -164,6 +166,9 @@ class Engine {
                       [&](const Step& step) { return plan.same[step.output] == step.output; });
     return nb::make_tuple(plan.steps.size(), computed);
   }
+
+  // Returns the sums of an elimination over numbers.
+  double work() const { return whole_.numbers.distinct_work; }
 
   // Returns the assignment (int32 per node) of least time, or None. Throws Stopped past
   // `last_limit_s`.
@@ -351,6 +356,69 @@ class Engine {
   Prepared whole_;
 };
 
+// A relaxation, and the caller's tables that it reads.
+class LineBounds {
+ public:
+  explicit LineBounds(std::vector<int> sizes) : relaxation_(std::move(sizes)) {}
+
+  void add_time(int a, int b, const Array& values) { relaxation_.add_time(factor(a, b, values)); }
+  void add_static(int a, int b, const Array& values) {
+    relaxation_.add_fixed(factor(a, b, values));
+  }
+  void add_moment(const std::vector<std::tuple<int, int, Array>>& factors) {
+    std::vector<Factor> every;
+    for (const auto& [a, b, values] : factors) every.push_back(factor(a, b, values));
+    relaxation_.add_moment(std::move(every));
+  }
+  void connect(const std::vector<double>& ranks) { relaxation_.connect(ranks); }
+
+  Multipliers start(double time_weight) const { return relaxation_.start(time_weight); }
+
+  // Returns the bound, the weight of the time that gave it, and assignments [plan, node].
+  nb::tuple ascend(Multipliers& at, double time, double memory, double enough, bool turns,
+                   int steps, int sweeps, double limit_s) {
+    Ascent ascent;
+    {
+      nb::gil_scoped_release released;
+      ascent = relaxation_.ascend(at, {time, memory}, enough, turns, steps, sweeps, Token(limit_s));
+    }
+    return nb::make_tuple(ascent.bound, ascent.weights.time, rows_of(ascent.choices));
+  }
+
+  // Returns assignments [plan, node] that mix those of `choices`.
+  nb::object mixtures(const Multipliers& at, const std::vector<std::vector<int>>& choices,
+                      double epsilon, double limit_s) const {
+    std::vector<std::vector<int>> mixed;
+    {
+      nb::gil_scoped_release released;
+      const Dropping dropping;
+      mixed = relaxation_.mixtures(at, choices, epsilon, Token(limit_s));
+    }
+    return rows_of(mixed);
+  }
+
+  nb::tuple sums(const std::vector<int>& choice) const {
+    const Sums sums = relaxation_.sums(choice);
+    return nb::make_tuple(sums.time, sums.fixed, sums.transient);
+  }
+
+ private:
+  static nb::object rows_of(const std::vector<std::vector<int>>& choices) {
+    std::vector<std::int32_t> flat;
+    for (const auto& choice : choices) flat.insert(flat.end(), choice.begin(), choice.end());
+    const std::size_t nodes = choices.empty() ? 0 : choices.front().size();
+    return to_numpy(std::move(flat), {choices.size(), nodes});
+  }
+
+  Factor factor(int a, int b, const Array& values) {
+    arrays_.push_back(values);
+    return {a, b, {values.data(), values.size()}};
+  }
+
+  std::vector<Array> arrays_;
+  Relaxation relaxation_;
+};
+
 }  // namespace
 
 }  // namespace tensoropt::search
@@ -370,10 +438,25 @@ NB_MODULE(_engine, m) {
            "order"_a, "threads"_a)
       .def("widest", &Engine::widest)
       .def("steps", &Engine::steps)
+      .def("work", &Engine::work)
       .def("min_time", &Engine::min_time, "last_limit_s"_a = kInfinity)
       .def("frontier", &Engine::frontier, "epsilon"_a, "time_limit_s"_a, "threads"_a,
            "direct_sums"_a, "box_sums"_a, "line_sums"_a, "hull_only"_a, "forgive"_a,
            "last_limit_s"_a = kInfinity, "grace_s"_a = kInfinity, "watch"_a.none() = nb::none(),
            "known"_a.none() = nb::none(), "lines"_a.none() = nb::none());
+  nb::class_<Multipliers>(m, "Multipliers").def("copy", [](const Multipliers& at) {
+    return Multipliers(at);
+  });
+  nb::class_<LineBounds>(m, "LineBounds")
+      .def(nb::init<std::vector<int>>(), "sizes"_a)
+      .def("add_time", &LineBounds::add_time, "a"_a, "b"_a, "values"_a)
+      .def("add_static", &LineBounds::add_static, "a"_a, "b"_a, "values"_a)
+      .def("add_moment", &LineBounds::add_moment, "factors"_a)
+      .def("connect", &LineBounds::connect, "ranks"_a)
+      .def("start", &LineBounds::start, "time_weight"_a)
+      .def("ascend", &LineBounds::ascend, "at"_a, "time"_a, "memory"_a, "enough"_a, "turns"_a,
+           "steps"_a, "sweeps"_a, "limit_s"_a)
+      .def("mixtures", &LineBounds::mixtures, "at"_a, "choices"_a, "epsilon"_a, "limit_s"_a)
+      .def("sums", &LineBounds::sums, "choice"_a);
 }
 // NOLINTEND(bugprone-*, performance-*)

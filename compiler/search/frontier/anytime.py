@@ -16,6 +16,7 @@ from functools import cached_property
 from tensoropt.compiler.program.pins import PinsError
 from tensoropt.compiler.search.engine.control import Control, OutOfTimeError, Status, alarm
 from tensoropt.compiler.search.engine.ft import solve_frontier
+from tensoropt.compiler.search.frontier.ascents import Corner
 from tensoropt.compiler.search.frontier.candidate import Candidate
 from tensoropt.compiler.search.frontier.clock import Clock
 from tensoropt.compiler.search.frontier.lessons import overhead_s
@@ -73,8 +74,8 @@ class Anytime:
 
     @property
     def searched(self) -> list[Candidate]:
-        """The candidates with points."""
-        return [candidate for candidate in self.candidates if candidate.results]
+        """The candidates with points or lines."""
+        return [candidate for candidate in self.candidates if candidate.is_searched]
 
     @cached_property
     def gaps(self) -> list[float | None]:
@@ -84,7 +85,7 @@ class Anytime:
     @property
     def stopped(self) -> Stop | None:
         """The cause that ended the search before its bound, ``None`` if the bound was reached."""
-        if any(candidate.results[-1].short_of_memory for candidate in self.searched):
+        if any(c.results[-1].short_of_memory for c in self.candidates if c.results):
             return "memory"
         is_open = any(gap is not None and gap > self.options.epsilon for gap in self.gaps)
         late = any(isinstance(c.error, OutOfTimeError) for c in self.candidates)
@@ -142,6 +143,22 @@ class Anytime:
         ``share`` is of the time that is left once there are tables, which cannot be cut short.
         """
         started, used, tell = time.monotonic(), time.process_time(), self._teller(candidate)
+        self._build_tables(candidate, tell)
+        if self._draws_lines(candidate):
+            self._draw_lines(candidate, share * self.clock.left_s, tell)
+        else:
+            result = self._solve(
+                candidate, candidate.known.problem, share * self.clock.left_s, tell
+            )
+            self.interrupted |= result.interrupted
+            candidate.results.append(result)
+            candidate.lines.append(result.lines)
+            self.plans.cost(candidate, self.clock.last_s)
+        # On a busy machine a run takes longer than its share of the time for the processor.
+        took_s = min(time.monotonic() - started, time.process_time() - used)
+        candidate.note_run(took_s)
+
+    def _build_tables(self, candidate: Candidate, tell: Say) -> None:
         if candidate.is_fresh:
             tell("tables")
         last_s = self._last_s
@@ -152,16 +169,41 @@ class Anytime:
                 ]
                 allowed = self.options.search_memory_bytes
                 candidate.left_bytes = check_tables(candidate.tables, too_large, allowed)
-            problem = candidate.known.problem
-        result = self._solve(candidate, problem, share * self.clock.left_s, tell)
-        self.interrupted |= result.interrupted
-        candidate.results.append(result)
-        candidate.lines.append(result.lines)
-        self.plans.cost(candidate, self.clock.last_s)
-        # On a busy machine a run takes longer than its share of the time for the processor.
-        took_s = min(time.monotonic() - started, time.process_time() - used)
-        candidate.run_s = max(took_s, candidate.run_s if candidate.is_above_tolerance else 0.0)
-        candidate.first_run_s = candidate.first_run_s or took_s
+            candidate.tables.build()
+
+    def _draws_lines(self, candidate: Candidate) -> bool:
+        """Return whether lines by messages come next: first by tables, then by programs.
+
+        They are drawn while a corner may gain, if they take less work than exact elimination.
+        """
+        options = self.options
+        if options.solve is not None or not options.epsilon or not candidate.is_wide:
+            return False
+        if candidate.ascents is None or self._open_corner(candidate) is not None:
+            return True
+        gap = self.plans.gap(candidate)
+        is_open = gap is not None and gap > candidate.tolerance
+        return is_open and candidate.refine_ascents()
+
+    def _open_corner(self, candidate: Candidate) -> Corner | None:
+        """Return the corner with the weakest line that may gain, ``None`` if there is none."""
+        ascents, enough = candidate.ascents, 1 / (1 + candidate.tolerance)
+        assert ascents is not None
+        corners = [c for c in self.plans.corners(candidate) if not ascents.is_stalled(c)]
+        weakest = min(corners, key=ascents.value, default=None)
+        return None if weakest is None or ascents.value(weakest) >= enough else weakest
+
+    def _draw_lines(self, candidate: Candidate, left_s: float, tell: Say) -> None:
+        """Raise the bounds in the corners of a candidate, the weakest first."""
+        tell("lines")
+        end = time.monotonic() + left_s
+        if candidate.ascents is None:
+            candidate.begin_ascents(self.plans.take)
+        ascents = candidate.ascents
+        assert ascents is not None
+        while (corner := self._open_corner(candidate)) and time.monotonic() < end:
+            ascents.raise_bound(corner, candidate.tolerance, end - time.monotonic())
+            candidate.lines[:1] = [ascents.lines]
 
     @property
     def _last_s(self) -> float | None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tensoropt.compiler.search.problem.problem import ROUNDING, Floats, Lines, TablePoint
 
-__all__ = ["NOTHING", "Claim", "proven"]
+__all__ = ["NOTHING", "Claim", "corners", "proven"]
 
 NOTHING = sys.float_info.epsilon
 """Stands for zero seconds or bytes in a division."""
@@ -37,7 +37,7 @@ def proven(
     ``plans`` are seconds and bytes of programs. ``claims`` and ``lines`` are about costs by the
     tables, to which every program adds ``more_s``. ``None`` if nothing is proven.
     """
-    time_s, memory = _corners(plans)
+    time_s, memory = corners(plans)
     least = _by_lines(time_s, memory, lines, more_s)
     for claim in claims:
         np.minimum(least, _by_claim(time_s, memory, claim, more_s), out=least)
@@ -45,7 +45,7 @@ def proven(
     return None if math.isinf(bound) else bound if bound > ROUNDING else 0.0
 
 
-def _corners(plans: Sequence[tuple[float, float]]) -> tuple[Floats, Floats]:
+def corners(plans: Sequence[tuple[float, float]]) -> tuple[Floats, Floats]:
     """Return the limits of time and memory of any plan that no plan of ``plans`` matches.
 
     A corner has the time of its slower and the memory of its faster neighbour; infinity at the

@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from tensoropt.compiler.layout.mesh import count_layouts, wide_axes
 from tensoropt.compiler.program.evaluate import ProgramCost
-from tensoropt.compiler.search.frontier.bounds import Claim, proven
+from tensoropt.compiler.search.engine.ft import elimination_sums
+from tensoropt.compiler.search.engine.relaxation import relax
+from tensoropt.compiler.search.frontier.ascents import Ascents, turn_sums
+from tensoropt.compiler.search.frontier.bounds import NOTHING, Claim, proven
 from tensoropt.compiler.search.frontier.lessons import Lessons, overhead_s, shortfalls
 from tensoropt.compiler.search.frontier.options import PLACEMENTS, SHALLOW_AXES, SearchOptions
 from tensoropt.compiler.search.problem.cost_tables import Assignment
@@ -64,11 +68,24 @@ class Candidate:
     error: Exception | None = None
     lessons: Lessons | None = None
     is_too_wide: bool = False
+    ascents: Ascents | None = None
+    has_refined: bool = False
 
     @property
     def is_fresh(self) -> bool:
         """True until a run has been tried."""
         return not self.results and self.reason is None
+
+    @property
+    def is_searched(self) -> bool:
+        """True once points or lines of it are known."""
+        return bool(self.results or self.lines)
+
+    @cached_property
+    def is_wide(self) -> bool:
+        """True if a turn of messages takes fewer sums than one exact elimination."""
+        problem = self.tables.build()
+        return turn_sums(problem) < elimination_sums(problem)
 
     @property
     def axes(self) -> int:
@@ -86,9 +103,43 @@ class Candidate:
         return count_layouts(self.mesh, PLACEMENTS) ** 2
 
     def leave_out(self, reason: str, error: Exception | None = None) -> None:
-        """Note why the search leaves it out, unless it has been run."""
-        if self.is_fresh:
+        """Note why the search leaves it out, unless it has been searched."""
+        if self.is_fresh and not self.lines:
             self.reason, self.error = reason, error
+
+    def begin_ascents(self, take: Callable[[Candidate, TablePoint], tuple[float, float]]) -> None:
+        """Bound the ends of its frontier by lines; ``take`` gets the plans of all its ascents.
+
+        Memory is by the tables at first, which takes less time.
+        """
+        problem, more_s = self.tables.build(), overhead_s(self.tables)
+
+        def take_choice(choice: Assignment) -> tuple[float, float] | None:
+            point = problem.cost(choice)
+            if math.isinf(point.time):
+                return None
+            time_s, size = take(self, point)
+            return max(time_s - more_s, NOTHING), max(size, 1.0)
+
+        self.ascents = Ascents(relax(self.tables, None), take_choice)
+        least_s = sum(float(node.time_s.min()) for node in problem.nodes)
+        self.ascents.bound_ends(max(least_s, NOTHING))
+        self.lines.append(self.ascents.lines)
+
+    def refine_ascents(self) -> bool:
+        """Go on with the memory of programs; False if that is not possible, or done already."""
+        cuts = self.known.cuts
+        if self.ascents is None or self.has_refined or cuts is None:
+            return False
+        self.has_refined = True
+        self.ascents = self.ascents.continue_on(relax(self.tables, cuts.sums.waits))
+        return True
+
+    def note_run(self, took_s: float) -> None:
+        """Note the time of a run, which lengthens the run that it continues."""
+        continues = bool(self.results) and self.is_above_tolerance
+        self.run_s = max(took_s, self.run_s if continues else 0.0)
+        self.first_run_s = self.first_run_s or took_s
 
     @property
     def is_above_tolerance(self) -> bool:
@@ -148,20 +199,20 @@ class Candidate:
         The gap is relative, and ``None`` if nothing is proven. For tables that do not learn it is
         about costs by tables, and ``known`` has these costs.
         """
-        if not self.results:
+        if not self.is_searched:
             return math.inf
-        if math.isinf(self.results[-1].epsilon):
-            return None
         claims = [
             Claim(self.points(options, found), found.epsilon)
             for found in self.results
             if math.isfinite(found.epsilon)
         ]
         gap = proven(known, claims, self.proven_lines, overhead_s(self.tables))
+        if gap is None and not self.results:
+            return math.inf
         if self.tables.learns:
             return gap
-        of_tables = min(claim.epsilon for claim in claims)
-        return of_tables if gap is None else min(gap, of_tables)
+        bounds = [claim.epsilon for claim in claims]
+        return min(bounds if gap is None else [gap, *bounds], default=None)
 
     def short_points(
         self, programs: Programs, options: SearchOptions, tolerance: float

@@ -278,8 +278,8 @@ def search_candidates(
     return FrontierResult(
         points,
         _widened(epsilon, found, points),
-        worst_bound([candidate.results[-1].time_bound for candidate in search.searched]),
-        sum(len(candidate.results[-1].points) for candidate in search.searched),
+        worst_bound([search.plans.time_bound(candidate) for candidate in search.searched]),
+        sum(len(candidate.results[-1].points) for candidate in candidates if candidate.results),
         _left_out(candidates),
         search.interrupted,
         search.stopped,

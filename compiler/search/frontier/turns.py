@@ -83,7 +83,7 @@ class Turns:
 
     def _urgency(self, candidate: Candidate) -> float:
         """Return the gap of a candidate; a stand-in for a fresh one on a deeper mesh."""
-        if candidate.results:
+        if candidate.is_searched:
             return self.plans.gap(candidate) or 0.0
         if not candidate.is_deep or not self.plans.costed:
             return math.inf
@@ -112,22 +112,28 @@ class Turns:
 
         Programs that need more memory than the tables charge refine the tables first.
         """
-        asked, found, tolerance = self.options.epsilon, candidate.results[-1], candidate.tolerance
+        asked, tolerance = self.options.epsilon, candidate.tolerance
         gap = self.plans.gap(candidate)
-        if self.options.solve is not None or gap is None:
+        if not candidate.results:
+            if gap is not None and gap <= tolerance:
+                self._lower_tolerance(candidate)
+        elif self.options.solve is not None or gap is None:
             candidate.closed = True
         elif self._refines(candidate):
             return
         elif candidate.is_above_tolerance:
             # The clock cut the run short, and the next one starts from its lines.
-            candidate.closed = self.clock.limit_s is None or found.short_of_memory
+            candidate.closed = self.clock.limit_s is None or candidate.results[-1].short_of_memory
         elif tolerance > asked:
-            lower = max((rung for rung in LADDER if rung < tolerance), default=0.0)
-            candidate.tolerance, candidate.rounds = max(lower, asked), 0
+            self._lower_tolerance(candidate)
         elif candidate.learns() and gap > asked > 0 and tolerance > FINEST:
             candidate.tolerance, candidate.rounds = max(tolerance / 2, FINEST), 0
         else:
             candidate.closed = True
+
+    def _lower_tolerance(self, candidate: Candidate) -> None:
+        lower = max((rung for rung in LADDER if rung < candidate.tolerance), default=0.0)
+        candidate.tolerance, candidate.rounds = max(lower, self.options.epsilon), 0
 
     def _refines(self, candidate: Candidate) -> bool:
         """Return whether the last points taught the tables of a candidate something."""
