@@ -68,8 +68,8 @@ _OF_LOOP = {
     "moments": _off(
         "lines about the memory of programs",
         "search/frontier/candidate.py",
-        "if self.ascents is None or self.has_refined or cuts is None:",
-        "if self.ascents is not None or self.has_refined or cuts is None:",
+        "return not self.has_refined and self.known.cuts is not None",
+        "return False",
     ),
     "mixtures": _off(
         "mixtures of the plans next to a corner",

@@ -16,7 +16,7 @@ from functools import cached_property
 from tensoropt.compiler.program.pins import PinsError
 from tensoropt.compiler.search.engine.control import Control, OutOfTimeError, Status, alarm
 from tensoropt.compiler.search.engine.ft import solve_frontier
-from tensoropt.compiler.search.frontier.ascents import Corner
+from tensoropt.compiler.search.frontier.ascents import Ascents, Corner
 from tensoropt.compiler.search.frontier.candidate import Candidate
 from tensoropt.compiler.search.frontier.clock import Clock
 from tensoropt.compiler.search.frontier.lessons import overhead_s
@@ -179,19 +179,19 @@ class Anytime:
         options = self.options
         if options.solve is not None or not options.epsilon or not candidate.is_wide:
             return False
-        if candidate.ascents is None or self._open_corner(candidate) is not None:
+        if candidate.ascents is None or self._open_corner(candidate.ascents, candidate):
             return True
         gap = self.plans.gap(candidate)
-        is_open = gap is not None and gap > candidate.tolerance
-        return is_open and candidate.refine_ascents()
+        return gap is not None and gap > candidate.tolerance and candidate.can_refine_ascents
 
-    def _open_corner(self, candidate: Candidate) -> Corner | None:
+    def _open_corner(self, ascents: Ascents, candidate: Candidate) -> Corner | None:
         """Return the corner with the weakest line that may gain, ``None`` if there is none."""
-        ascents, enough = candidate.ascents, 1 / (1 + candidate.tolerance)
-        assert ascents is not None
         corners = [c for c in self.plans.corners(candidate) if not ascents.is_stalled(c)]
-        weakest = min(corners, key=ascents.value, default=None)
-        return None if weakest is None or ascents.value(weakest) >= enough else weakest
+        if not corners:
+            return None
+        values = ascents.values(corners)
+        weakest = int(values.argmin())
+        return corners[weakest] if values[weakest] < 1 / (1 + candidate.tolerance) else None
 
     def _draw_lines(self, candidate: Candidate, left_s: float, tell: Say) -> None:
         """Raise the bounds in the corners of a candidate, the weakest first."""
@@ -199,11 +199,12 @@ class Anytime:
         end = time.monotonic() + left_s
         if candidate.ascents is None:
             candidate.begin_ascents(self.plans.take)
+        elif self._open_corner(candidate.ascents, candidate) is None:
+            candidate.refine_ascents()
         ascents = candidate.ascents
         assert ascents is not None
-        while (corner := self._open_corner(candidate)) and time.monotonic() < end:
+        while time.monotonic() < end and (corner := self._open_corner(ascents, candidate)):
             ascents.raise_bound(corner, candidate.tolerance, end - time.monotonic())
-            candidate.lines[:1] = [ascents.lines]
 
     @property
     def _last_s(self) -> float | None:

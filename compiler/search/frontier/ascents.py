@@ -8,14 +8,14 @@ The plans that minimise weighted sums on the way divide the corners (``engine/re
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from tensoropt.compiler.search.engine.relaxation import LineBounds, Multipliers
 from tensoropt.compiler.search.problem.cost_tables import Assignment
-from tensoropt.compiler.search.problem.problem import NO_LINES, Lines, Problem
+from tensoropt.compiler.search.problem.problem import NO_LINES, Floats, Lines, Problem
 
 __all__ = ["Ascents", "Corner", "turn_sums"]
 
@@ -38,7 +38,7 @@ MIXED = 12
 MIXTURE_EPSILON = 0.01
 """Bound of the mixtures that are searched."""
 MIXING_S = 0.3
-"""Most seconds for the mixtures of a corner."""
+"""Most seconds for the mixtures of a corner in a search with a time limit."""
 
 
 def turn_sums(problem: Problem) -> float:
@@ -64,14 +64,9 @@ class Ascents:
 
     bounds: LineBounds
     take: Callable[[Assignment], Corner | None]
-    rows: list[tuple[float, float, float]] = field(default_factory=list)
+    lines: Lines = field(default_factory=lambda: NO_LINES)
     _states: dict[Corner, _State] = field(default_factory=dict)
     _plans: dict[bytes, tuple[Corner, Assignment]] = field(default_factory=dict)
-
-    @property
-    def lines(self) -> Lines:
-        """Rows as of :data:`Lines`."""
-        return np.array(self.rows).reshape(-1, 3) if self.rows else NO_LINES
 
     def bound_ends(self, time_s: float) -> None:
         """Bound the time alone and the memory alone; ``time_s`` is about the least time."""
@@ -86,7 +81,7 @@ class Ascents:
 
     def continue_on(self, bounds: LineBounds) -> Ascents:
         """Return ascents of the same plans, with their lines, by other bounds."""
-        return Ascents(bounds, self.take, self.rows, {}, self._plans)
+        return Ascents(bounds, self.take, self.lines, {}, self._plans)
 
     def is_stalled(self, corner: Corner) -> bool:
         """Return whether turns of a corner have ceased to gain anything."""
@@ -100,9 +95,9 @@ class Ascents:
         state = self._states.get(corner)
         if state is None:
             state = self._states[corner] = _State(self._near(corner).copy())
-        before = self.value(corner)
+        before = self.values([corner])[0]
         self._ascend(state.at, corner, 1 / (1 + epsilon), limit_s)
-        gained = self.value(corner) - before
+        gained = self.values([corner])[0] - before
         state.fruitless = state.fruitless + 1 if gained < FEWEST_GAINED else 0
         if state.fruitless == FRUITLESS and all(map(math.isfinite, corner)):
             self._mix_plans(state.at, corner, limit_s)
@@ -115,7 +110,9 @@ class Ascents:
 
         near = sorted(self._plans.values(), key=excess)[:MIXED]
         choices = [choice.tolist() for _, choice in near]
-        self._take(self.bounds.mixtures(at, choices, MIXTURE_EPSILON, min(limit_s, MIXING_S)))
+        # Without a time limit the same search gives the same points.
+        limit_s = limit_s if math.isinf(limit_s) else min(limit_s, MIXING_S)
+        self._take(self.bounds.mixtures(at, choices, MIXTURE_EPSILON, limit_s))
 
     def _take(self, choices: Iterable[Assignment]) -> None:
         for choice in choices:
@@ -123,13 +120,14 @@ class Ascents:
             if key not in self._plans and (cost := self.take(choice)) is not None:
                 self._plans[key] = cost, choice
 
-    def value(self, corner: Corner) -> float:
-        """Return the part of a corner below which no plan is in both costs."""
-        best = 0.0
-        for a, b, least in self.rows:
-            weighted = (a * corner[0] if a else 0.0) + (b * corner[1] if b else 0.0)
-            best = max(best, least / weighted if weighted else 0.0)
-        return best
+    def values(self, corners: Sequence[Corner]) -> Floats:
+        """Return the part of each corner below which no plan is in both costs, 0 if unknown."""
+        limits = np.array(corners).T
+        a, b, least = self.lines.T[:, :, None]
+        with np.errstate(invalid="ignore"):  # a line along one axis does not bound the other
+            weighted = np.where(a > 0, a * limits[0], 0.0) + np.where(b > 0, b * limits[1], 0.0)
+        parts: Floats = (least / weighted).max(axis=0, initial=0.0)
+        return parts
 
     def _near(self, corner: Corner) -> Multipliers:
         """Return the multipliers of the nearest corner of the same kind, else a new start."""
@@ -139,7 +137,8 @@ class Ascents:
             if [*map(math.isinf, other)] == [*map(math.isinf, corner)]
         ]
         if not alike:
-            return self.bounds.start(0.5)
+            is_leanest, is_fastest = map(math.isinf, corner)
+            return self.bounds.start(1.0 if is_fastest else 0.0 if is_leanest else 0.5)
 
         def distance(other: Corner) -> float:
             pairs = zip(corner, other, strict=True)
@@ -147,8 +146,8 @@ class Ascents:
 
         return self._states[min(alike, key=distance)].at
 
-    def _ascend(self, at: Multipliers, corner: Corner, enough: float, limit_s: float) -> float:
-        """Ascend in a corner, take the plans, add the line; return its bound."""
+    def _ascend(self, at: Multipliers, corner: Corner, enough: float, limit_s: float) -> None:
+        """Ascend in a corner, take the plans, and add the line."""
         is_end = [*map(math.isinf, corner)]
         time_s, size = (1.0 if end else cost for end, cost in zip(is_end, corner, strict=True))
         steps, sweeps = (1, END_SWEEPS) if is_end[1] else (STEPS, SWEEPS)
@@ -157,5 +156,5 @@ class Ascents:
         )
         self._take(choices)
         if bound > 0:
-            self.rows.append((time_weight / time_s, (1 - time_weight) / size, bound))
-        return max(bound, 0.0)
+            line = time_weight / time_s, (1 - time_weight) / size, bound
+            self.lines = np.vstack([self.lines, line])

@@ -79,7 +79,7 @@ class Candidate:
     @property
     def is_searched(self) -> bool:
         """True once points or lines of it are known."""
-        return bool(self.results or self.lines)
+        return bool(self.results or self.ascents is not None)
 
     @cached_property
     def is_wide(self) -> bool:
@@ -104,7 +104,7 @@ class Candidate:
 
     def leave_out(self, reason: str, error: Exception | None = None) -> None:
         """Note why the search leaves it out, unless it has been searched."""
-        if self.is_fresh and not self.lines:
+        if self.is_fresh and self.ascents is None:
             self.reason, self.error = reason, error
 
     def begin_ascents(self, take: Callable[[Candidate, TablePoint], tuple[float, float]]) -> None:
@@ -124,16 +124,18 @@ class Candidate:
         self.ascents = Ascents(relax(self.tables, None), take_choice)
         least_s = sum(float(node.time_s.min()) for node in problem.nodes)
         self.ascents.bound_ends(max(least_s, NOTHING))
-        self.lines.append(self.ascents.lines)
 
-    def refine_ascents(self) -> bool:
-        """Go on with the memory of programs; False if that is not possible, or done already."""
-        cuts = self.known.cuts
-        if self.ascents is None or self.has_refined or cuts is None:
-            return False
+    @property
+    def can_refine_ascents(self) -> bool:
+        """True if lines about the memory of programs can follow those about tables."""
+        return not self.has_refined and self.known.cuts is not None
+
+    def refine_ascents(self) -> None:
+        """Go on with lines about the memory of programs."""
+        assert self.ascents is not None
+        assert self.known.cuts is not None
         self.has_refined = True
-        self.ascents = self.ascents.continue_on(relax(self.tables, cuts.sums.waits))
-        return True
+        self.ascents = self.ascents.continue_on(relax(self.tables, self.known.cuts.sums.waits))
 
     def note_run(self, took_s: float) -> None:
         """Note the time of a run, which lengthens the run that it continues."""
@@ -160,7 +162,8 @@ class Candidate:
     @property
     def proven_lines(self) -> Lines:
         """The lines that hold for every plan of the candidate."""
-        return np.concatenate([NO_LINES, *self.lines])
+        ascended = NO_LINES if self.ascents is None else self.ascents.lines
+        return np.concatenate([ascended, *self.lines])
 
     def forget_tables(self) -> None:
         """Free the tables of edges; they are built again on the next run."""
