@@ -157,14 +157,14 @@ _OF_LOOP = {
     "by-far": _off(
         "points of tables that charge too much are costed even if a program is slightly better",
         _PLANS,
-        "1.0 if learns else BY_FAR",
+        "1.0 if self._learns(candidate) else BY_FAR",
         "1.0",
     ),
     "beaten": _off(
         "points that another program beats are not costed",
         _PLANS,
-        "if any(t <= point.time and size <= least * point.memory for t, size in programs):",
-        "if point is None:",
+        "if not any(t <= point.time and size <= least * point.memory for t, size in programs):",
+        "if point is not None:",
     ),
     "ends-first": _off(
         "the ends of a frontier are costed first",

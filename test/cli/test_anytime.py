@@ -81,12 +81,13 @@ def test_progress_is_for_terminals(opt, mlp: Path) -> None:
     assert opt(mlp, "--devices", "4").err == ""
     lines = opt(mlp, "--devices", "4", "--progress").err.splitlines()
     assert lines[0] == f"reading {mlp}"
-    assert lines[1:3] == [
+    assert lines[1:4] == [
         "phase prepare: verify-onnx, 1 of 13",
+        "prepare: fuse-attention, 1 of 2",
         "phase rules: assume-sizes, 1 of 4",
     ]
-    assert re.fullmatch(r"mesh 2x2 \(1 of 2\): tables, 0\.\d s", lines[3])
-    assert re.fullmatch(r"mesh 4 \(2 of 2\): tables, 0\.\d s", lines[4])
+    assert re.fullmatch(r"mesh 2x2 \(1 of 2\): tables, 0\.\d s", lines[4])
+    assert re.fullmatch(r"mesh 4 \(2 of 2\): tables, 0\.\d s", lines[5])
 
 
 def test_progress_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -144,6 +144,10 @@ def test_searched_text_takes_no_flags_of_the_search(opt, refused, mlp: Path, tmp
     assert message == f"{text}: has passed the search already, expected IR from before the search"
 
 
+KERNELS = ("fuse-attention", "dce")
+"""Passes that inference has before its rules if the device has a kernel."""
+
+
 @pytest.mark.parametrize("more", [[], TRAIN])
 def test_timing_is_that_of_all_passes_of_a_plan(opt, mlp: Path, tmp_path: Path, more) -> None:
     outcome = opt(mlp, *more, *FLAGS, "--mlir-timing", "-o", tmp_path / "plan")
@@ -154,6 +158,9 @@ def test_timing_is_that_of_all_passes_of_a_plan(opt, mlp: Path, tmp_path: Path, 
     listed = [own for phase in phases for own in given[phase].split(",") if own]
     passes = [own.partition("{")[0] for own in listed]
     passes.insert(passes.index("search-strategies"), "search")
+    if not more:
+        at = passes.index("assume-sizes")
+        passes[at:at] = KERNELS
     assert names == [*passes, "total"]
 
 
@@ -162,7 +169,8 @@ def test_a_report_is_timed_too(opt, mlp: Path, flags: str) -> None:
     outcome = opt(mlp, "--devices", "2", *flags.split(), "--mlir-timing")
     names = [line.split()[-1] for line in outcome.err.splitlines() if "%" in line]
     report = "profile" if "profile" in flags else "compare"
-    assert names == [*PHASES["prepare"].split(","), *PHASES["rules"].split(","), report, "total"]
+    prepare, rules = (PHASES[phase].split(",") for phase in ("prepare", "rules"))
+    assert names == [*prepare, *KERNELS, *rules, report, "total"]
 
 
 def test_dumps_while_planning(opt, mlp: Path, tmp_path: Path) -> None:

@@ -135,6 +135,7 @@ class Anytime:
                 candidate.closed = True
                 if not any(owner is candidate for owner, _, _ in self.plans.costed):
                     candidate.results.clear()  # no point of it can be costed
+                    candidate.ascents = None
                 candidate.leave_out(str(error) or "out of memory", error)
 
     def _run(self, candidate: Candidate, share: float) -> None:

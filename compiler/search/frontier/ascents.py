@@ -42,8 +42,9 @@ MIXING_S = 0.3
 
 
 def turn_sums(problem: Problem) -> float:
-    """Return the number of sums in the messages of one turn of a corner."""
-    return 2.0 * STEPS * SWEEPS * sum(edge.time_s.size for edge in problem.edges)
+    """Return the number of sums in the sweeps of one turn of a corner."""
+    cells = sum(table.time_s.size for table in (*problem.nodes, *problem.edges))
+    return 2.0 * STEPS * SWEEPS * cells
 
 
 @dataclass
