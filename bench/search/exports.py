@@ -12,6 +12,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +143,7 @@ def _whisper() -> tuple[torch.nn.Module, torch.Tensor]:
 
 
 MODELS: Mapping[str, Callable[[], tuple[torch.nn.Module, torch.Tensor]]] = {
-    **{name: (lambda own=name: _decoder(own)) for name in DECODERS},
+    **{name: partial(_decoder, name) for name in DECODERS},
     "deberta": _deberta,
     "sam": _sam,
     "whisper": _whisper,

@@ -163,7 +163,7 @@ _OF_LOOP = {
     "beaten": _off(
         "points that another program beats are not costed",
         _PLANS,
-        "if not any(t <= point.time and size <= least * point.memory for t, size in programs):",
+        "if not _beats(self.programs, (point.time, least * point.memory)):",
         "if point is not None:",
     ),
     "ends-first": _off(

@@ -385,7 +385,7 @@ class LineBounds {
     return nb::make_tuple(ascent.bound, ascent.weights.time, rows_of(ascent.choices));
   }
 
-  // Returns assignments [plan, node] that mix those of `choices`.
+  // Returns assignments [plan, node] that take their options from `choices`.
   nb::object mixtures(const Multipliers& at, const std::vector<std::vector<int>>& choices,
                       double epsilon, double limit_s) const {
     std::vector<std::vector<int>> mixed;

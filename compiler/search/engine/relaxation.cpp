@@ -264,14 +264,20 @@ double Relaxation::backward(std::vector<double>& messages) {
   return bound - kSlack * (1 + std::abs(bound));
 }
 
+// Sets `row_` to the costs of the options of a node with the choices of earlier nodes.
+void Relaxation::gather_chosen(int node, const std::vector<int>& choice) {
+  const std::size_t size = sizes_[node];
+  std::copy_n(&unary_[first_[node]], size, row_.data());
+  for (const int number : before_[node])
+    add_row(row_.data(), costs_[number] + choice[pairs_[number].a] * size, size);
+}
+
 // Chooses the options greedily in order, then improves one node at a time.
 std::vector<int> Relaxation::decode(const std::vector<double>& messages) {
   std::vector<int> choice(sizes_.size(), 0);
   for (const int node : order_) {
     const std::size_t size = sizes_[node];
-    std::copy_n(&unary_[first_[node]], size, row_.data());
-    for (const int number : before_[node])
-      add_row(row_.data(), costs_[number] + choice[pairs_[number].a] * size, size);
+    gather_chosen(node, choice);
     for (const int number : after_[node]) add_row(row_.data(), &messages[pairs_[number].up], size);
     choice[node] = int(std::min_element(row_.begin(), row_.begin() + size) - row_.begin());
   }
@@ -285,9 +291,7 @@ void Relaxation::improve(std::vector<int>& choice) {
     changed = false;
     for (const int node : order_) {
       const std::size_t size = sizes_[node];
-      std::copy_n(&unary_[first_[node]], size, row_.data());
-      for (const int number : before_[node])
-        add_row(row_.data(), costs_[number] + choice[pairs_[number].a] * size, size);
+      gather_chosen(node, choice);
       for (const int number : after_[node]) {
         const std::size_t others = sizes_[pairs_[number].b];
         add_strided(row_.data(), costs_[number] + choice[pairs_[number].b], others, size);

@@ -115,6 +115,7 @@ class Relaxation {
   void gather(int node, const std::vector<double>& messages);
   void forward(std::vector<double>& messages);
   double backward(std::vector<double>& messages);
+  void gather_chosen(int node, const std::vector<int>& choice);
   std::vector<int> decode(const std::vector<double>& messages);
   void improve(std::vector<int>& choice);
   std::vector<double> levels(const std::vector<int>& choice) const;

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tensoropt.compiler.search.engine.relaxation import LineBounds, Multipliers
+from tensoropt.compiler.search.frontier.bounds import errors_by_lines
 from tensoropt.compiler.search.problem.cost_tables import Assignment
 from tensoropt.compiler.search.problem.problem import NO_LINES, Floats, Lines, Problem
 
@@ -123,11 +124,8 @@ class Ascents:
 
     def values(self, corners: Sequence[Corner]) -> Floats:
         """Return the part of each corner below which no plan is in both costs, 0 if unknown."""
-        limits = np.array(corners).T
-        a, b, least = self.lines.T[:, :, None]
-        with np.errstate(invalid="ignore"):  # a line along one axis does not bound the other
-            weighted = np.where(a > 0, a * limits[0], 0.0) + np.where(b > 0, b * limits[1], 0.0)
-        parts: Floats = (least / weighted).max(axis=0, initial=0.0)
+        time_s, memory = np.array(corners).T
+        parts: Floats = 1 / (1 + errors_by_lines(time_s, memory, self.lines))
         return parts
 
     def _near(self, corner: Corner) -> Multipliers:

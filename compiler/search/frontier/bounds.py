@@ -15,7 +15,7 @@ import numpy as np
 
 from tensoropt.compiler.search.problem.problem import ROUNDING, Floats, Lines, TablePoint
 
-__all__ = ["NOTHING", "Claim", "corners", "proven"]
+__all__ = ["NOTHING", "Claim", "corners", "errors_by_lines", "proven"]
 
 NOTHING = sys.float_info.epsilon
 """Stands for zero seconds or bytes in a division."""
@@ -38,7 +38,7 @@ def proven(
     tables, to which every program adds ``more_s``. ``None`` if nothing is proven.
     """
     time_s, memory = corners(plans)
-    least = _by_lines(time_s, memory, lines, more_s)
+    least = errors_by_lines(time_s, memory, lines, more_s)
     for claim in claims:
         np.minimum(least, _by_claim(time_s, memory, claim, more_s), out=least)
     bound = float(least.max())
@@ -61,8 +61,11 @@ def corners(plans: Sequence[tuple[float, float]]) -> tuple[Floats, Floats]:
     )
 
 
-def _by_lines(time_s: Floats, memory: Floats, lines: Lines, more_s: float) -> Floats:
-    """Return per corner the least error that a line proves; linear in corners times lines."""
+def errors_by_lines(time_s: Floats, memory: Floats, lines: Lines, more_s: float = 0.0) -> Floats:
+    """Return per corner the least error that a line proves; linear in corners times lines.
+
+    Every program adds ``more_s`` to the time by the tables.
+    """
     a, b, least = (column[:, None] for column in lines[lines[:, 2] > 0].T)
     with np.errstate(invalid="ignore"):  # a line along one axis does not bound the other
         corner = np.where(a > 0, a * time_s, 0.0) + np.where(b > 0, b * memory, 0.0)

@@ -77,7 +77,7 @@ class Plans:
     def take(self, candidate: Candidate, point: TablePoint) -> tuple[float, float]:
         """Cost the program of a point; return its seconds and bytes in the costs of the bound.
 
-        A plan is not kept if others beat it in the costs of programs and in those of the bound.
+        A plan is not kept if others beat it both as a program and in the costs of the bound.
         """
         assignment = candidate.tables.decode(point.assignment)
         cost, is_new = candidate.known.cost(assignment)
@@ -100,14 +100,13 @@ class Plans:
         points = candidate.points(self.options)
         end = math.inf if last_s is None else time.monotonic() + last_s
         # Tables that do not learn may charge more memory than a program needs.
-        least, programs = 1.0 if self._learns(candidate) else BY_FAR, [*self.programs]
+        least = 1.0 if self._learns(candidate) else BY_FAR
         for number, at in enumerate(_ends_first(len(points))):
             point = points[at]
             if number >= 2 and time.monotonic() > end:
                 break
-            if not any(t <= point.time and size <= least * point.memory for t, size in programs):
+            if not _beats(self.programs, (point.time, least * point.memory)):
                 self.take(candidate, point)
-                programs = [*self.programs]
 
 
 def _beats(plans: Programs, plan: tuple[float, float]) -> bool:
