@@ -23,7 +23,7 @@ class Program:
         batches: float,
     ) -> None: ...
 
-_Cost = tuple[float, float, int, int, float, float]
+_Cost = tuple[float, float, int, int, float, float, bool]
 
 _CollectiveTime = tuple[list[tuple[float, float]], bool, float, float]
 

@@ -67,10 +67,12 @@ class Cost:
 class ProgramCost(Cost):
     """The cost of a whole program: for training, a step with all of its micro-batches.
 
-    ``update_s`` is the part of its time that is spent once, for any number of micro-batches.
+    ``update_s`` is the part of its time that is spent once, for any number of micro-batches. If it
+    ``is_limited``, operators might hide more of its communication with more memory.
     """
 
     update_s: float
+    is_limited: bool = field(default=False, kw_only=True, compare=False)
 
 
 @dataclass(frozen=True)
@@ -243,10 +245,13 @@ def _cost(
     transient_bytes: int,
     update_s: float,
     hidden_s: float,
+    is_limited: bool,
 ) -> ProgramCost:
     """Return the result of a walk as a ``ProgramCost``."""
     sizes = static_bytes, transient_bytes
-    return ProgramCost(compute_s, communication_s, *sizes, update_s, hidden_s=hidden_s)
+    return ProgramCost(
+        compute_s, communication_s, *sizes, update_s, hidden_s=hidden_s, is_limited=is_limited
+    )
 
 
 def evaluator_of(costs: NodeCosts) -> Evaluator:

@@ -69,12 +69,16 @@ class Overlapper {
       found.peak = highest(alive);
       if (found.peak <= peak) {
         found.any = found.any && found.hidden_s[0] + found.hidden_s[1] > 0;
+        found.is_limited = is_limited_;
         return found;
       }
+      is_limited_ = true;
       for (std::size_t at = 0; at < alive.size(); ++at)
         if (alive[at] > peak) bar(Number(at), found.places);
     }
-    return {};
+    Overlapped none;
+    none.is_limited = true;
+    return none;
   }
 
  private:
@@ -315,27 +319,34 @@ class Overlapper {
     if (unit.beside == Beside::Never || unit.barred) return false;
     const auto before = std::pair(unit.start, unit.wait);
     const std::int64_t begun = unit.lands && !is_started(number) ? unit.made_bytes : 0;
-    if (begun > 0 && alive_[number] + begun > limit) return false;
+    if (begun > 0 && exceeds(alive_[number] + begun, limit)) return false;
     while (seconds > 0 && unit.start > unit.ready &&
-           alive_[unit.start - 1] + started_bytes(number, unit.start - 1) <= limit) {
+           !exceeds(alive_[unit.start - 1] + started_bytes(number, unit.start - 1), limit)) {
       --unit.start;
       alive_[unit.start] += started_bytes(number, unit.start);
       seconds -= units_[unit.start].compute_s;
     }
-    wait_later(unit, limit, seconds);
+    if (wait_later(unit, limit, seconds)) is_limited_ = true;
     const bool any = std::pair(unit.start, unit.wait) != before;
     if (any) alive_[number] += begun;
     return any;
   }
 
-  void wait_later(Unit& unit, std::int64_t limit, double seconds) {
+  bool exceeds(std::int64_t bytes, std::int64_t limit) {
+    is_limited_ = is_limited_ || bytes > limit;
+    return bytes > limit;
+  }
+
+  // Returns whether the limit ends it.
+  bool wait_later(Unit& unit, std::int64_t limit, double seconds) {
     while (seconds > 0 && unit.wait < unit.deadline) {
       const std::int64_t more = held_bytes(unit, unit.wait);
-      if (more > 0 && alive_[unit.wait] + more > limit) return;
+      if (more > 0 && alive_[unit.wait] + more > limit) return true;
       alive_[unit.wait] += more;
       seconds -= units_[unit.wait].compute_s;
       ++unit.wait;
     }
+    return false;
   }
 
   // Returns the bytes at a place before a collective that are live only if it has started there.
@@ -556,6 +567,7 @@ class Overlapper {
   std::vector<Unit> units_;
   Rows needs_, readers_, leads_;  // units
   std::vector<std::int64_t> own_alive_, alive_;
+  bool is_limited_ = false;
 };
 
 // Returns the seconds of the longest fused collective.
@@ -573,9 +585,12 @@ Overlapped overlap(const Tasks& tasks, const Joined& joined,
                    const std::vector<CollectiveTime>& times, const Overlapping& how) {
   const bool can = std::any_of(tasks.beside.begin(), tasks.beside.end(),
                                [](Beside one) { return one != Beside::Never; });
-  if (how.gains() && can)
-    if (Overlapped found = Overlapper(tasks, joined, times, how).run(); found.any) return found;
   Overlapped plain;
+  if (how.gains() && can) {
+    Overlapped found = Overlapper(tasks, joined, times, how).run();
+    if (found.any) return found;
+    plain.is_limited = found.is_limited;
+  }
   plain.places = Places(places(joined));
   plain.peak = highest(alive_bytes(tasks, plain.places));
   return plain;
@@ -596,16 +611,19 @@ std::pair<Joined, Overlapped> join_beside(const Tasks& tasks,
   };
   auto best = tried(kEndless);
   if (!how.gains() || !best.first.any) return best;
+  bool is_limited = best.second.is_limited;
   double best_s = gained_s(best), most_s = longest_s(best.first, tasks, times);
   for (int half = 0; half <= kHalves; ++half) {
     most_s = half < kHalves ? most_s / 2 : 0;
     auto found = tried(most_s);
+    is_limited = is_limited || found.second.is_limited;
     const double own_s = gained_s(found);
     if (own_s > best_s) {
       best_s = own_s;
       best = std::move(found);
     }
   }
+  best.second.is_limited = is_limited;
   return best;
 }
 

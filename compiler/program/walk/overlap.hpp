@@ -34,6 +34,7 @@ struct Overlapped {
   std::array<double, 2> hidden_s{};  // by part of a training step
   std::int64_t peak = 0;
   bool any = false;  // whether a collective starts early
+  bool is_limited = false;  // whether it may differ without `keeps_peak`
 };
 
 // Starts collectives early and waits for them late. Two clocks, of operators and of collectives,

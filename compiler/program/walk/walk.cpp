@@ -484,6 +484,7 @@ void Walk::end_tasks() {
 void Walk::arrange_collectives(const Overlapping& how) {
   end_tasks();
   const auto [joined, overlapped] = join_beside(tasks_, times_, how);
+  cost_.is_limited = overlapped.is_limited;
   if (!joined.any && !overlapped.any) return;
   for (const auto& [seconds, updates] : saved_s(joined, tasks_, times_)) {
     cost_.communication_s -= (updates ? 1 : program_.batches) * seconds;

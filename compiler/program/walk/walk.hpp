@@ -121,6 +121,7 @@ struct Walked {
   std::int64_t sent_bytes = 0;    // of the largest tensor that a collective reads or makes
   std::int64_t passed_bytes = 0;  // of all results of collectives
   std::int32_t moves = 0;         // collectives and slices
+  bool is_limited = false;        // with more memory, overlap might hide more
 };
 
 // Costs assignments, and caches the costs that they share.

@@ -180,7 +180,7 @@ class PyWalk {
 
   static nb::tuple cost(const Walked& w) {
     return nb::make_tuple(w.compute_s, w.communication_s, w.static_bytes, w.transient_bytes,
-                          w.update_s, w.hidden_s);
+                          w.update_s, w.hidden_s, w.is_limited);
   }
 
   Walk walk_;

@@ -264,9 +264,13 @@ def search_candidates(
         search.run()
     if not search.searched:
         raise search.failure()
+    costed = search.plans.costed
+    if not options.may_exceed(max(cost.memory_bytes for _, _, cost in costed)):
+        # Overlap takes a hundred times as long to compute as the cost without.
+        costed = unbeaten(costed, lambda one: (one[2].time_s, one[2].memory_bytes))
     programs = [
         program
-        for candidate, assignment, _ in search.plans.costed
+        for candidate, assignment, _ in costed
         for program in _programs(candidate.alternative, candidate.tables, assignment)
     ]
     if not options.may_exceed(max(_tensors(program)[1] for program in programs)):
@@ -422,8 +426,9 @@ def _programs(
     alternative: Alternative, tables: MeshTables, assignment: Assignment
 ) -> Iterator[_Program]:
     """Yield the programs of an assignment, the leaner one first, each with its tables."""
-    yield alternative, tables, assignment, evaluator_of(tables).emitted(assignment)
-    if tables.device.overlaps:
+    cost = evaluator_of(tables).emitted(assignment)
+    yield alternative, tables, assignment, cost
+    if cost.is_limited:
         ample = tables.ample
         yield alternative, ample, assignment, evaluator_of(ample).emitted(assignment)
 
