@@ -24,7 +24,7 @@ from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.search.engine.control import OutOfTimeError
 from tensoropt.compiler.search.frontier.anytime import Anytime
 from tensoropt.compiler.search.frontier.bounds import NOTHING
-from tensoropt.compiler.search.frontier.candidate import Candidate
+from tensoropt.compiler.search.frontier.candidate import Candidate, Costed
 from tensoropt.compiler.search.frontier.options import (
     LeftOut,
     Say,
@@ -63,6 +63,13 @@ __all__ = [
     "undominated",
     "worst_bound",
 ]
+
+
+_LEANER = 1.25
+"""Memory of a plan in that of a faster one, above which its program is not overlapped.
+
+LLaMA of 40 layers, trained on 64 devices: 31 of 48 plans remain, and 30 with 1.
+"""
 
 
 @dataclass(frozen=True)
@@ -264,13 +271,9 @@ def search_candidates(
         search.run()
     if not search.searched:
         raise search.failure()
-    costed = search.plans.costed
-    if not options.may_exceed(max(cost.memory_bytes for _, _, cost in costed)):
-        # Overlap takes a hundred times as long to compute as the cost without.
-        costed = unbeaten(costed, lambda one: (one[2].time_s, one[2].memory_bytes))
     programs = [
         program
-        for candidate, assignment, _ in costed
+        for candidate, assignment, _ in _worth_overlap(search.plans.costed)
         for program in _programs(candidate.alternative, candidate.tables, assignment)
     ]
     if not options.may_exceed(max(_tensors(program)[1] for program in programs)):
@@ -290,6 +293,18 @@ def search_candidates(
         axes=axes,
         by_tables=epsilon is not None and not all(c.tables.learns for c in search.searched),
     )
+
+
+def _worth_overlap(costed: Sequence[Costed]) -> list[Costed]:
+    """Return the plans whose collectives are overlapped, which takes long to compute.
+
+    The others are slower than a plan that needs less memory by far, as processes may reverse small
+    differences. Quadratic in the plans.
+    """
+    sizes = np.array([(cost.time_s, cost.memory_bytes) for _, _, cost in costed])
+    limits = sizes * (1, 1 / _LEANER)
+    is_beaten = (sizes[None] <= limits[:, None]).all(axis=2).any(axis=1)
+    return [one for one, beaten in zip(costed, is_beaten.tolist(), strict=True) if not beaten]
 
 
 def _bound(search: Anytime) -> tuple[float | None, int | None]:
