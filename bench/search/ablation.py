@@ -44,6 +44,7 @@ _ROOMS = ("tensoropt", "compiler", "dialects", "passes", "runtime", "bench", "CM
 _NATIVE = {
     "_walk": Path("compiler/program/walk"),
     "_engine": Path("compiler/search/engine"),
+    "_schedules": Path("compiler/stages/schedules"),
 }
 """Folders of the compiled modules."""
 _RUN = """\
@@ -136,7 +137,9 @@ def measure(tree: Path, cases: Path, names: Sequence[str], seconds: float) -> Re
     """Return the answers of one version of the source."""
     code = _RUN.format(tree=str(tree))
     command = [sys.executable, "-c", code, str(cases), str(seconds), *names]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(done.stderr)
     rows = map(json.loads, done.stdout.splitlines())
     found = dict[str, Found]()
     for row in rows:

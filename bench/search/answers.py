@@ -17,6 +17,7 @@ import argparse
 import json
 import os
 import resource
+import shlex
 import subprocess
 import sys
 import time
@@ -93,7 +94,7 @@ def _bound(found: Mapping[str, object]) -> str:
 
 
 def _flags_of(path: Path, known: Mapping[str, str]) -> list[str]:
-    return next((text.split() for end, text in known.items() if str(path).endswith(end)), [])
+    return next((shlex.split(text) for end, text in known.items() if str(path).endswith(end)), [])
 
 
 def main() -> None:

@@ -62,6 +62,8 @@ class LiveSizes:
         self.tables, self.graph = tables, tables.graph
         self.position = {node: n for n, node in enumerate(tables.variables)}
         self.known = Known()
+        self._readers: dict[int, list[int]] = {}
+        self._unread: dict[int, Part] = {}
 
     def is_shared(self, value: int) -> bool:
         """Return whether the program returns a value unchanged."""
@@ -71,10 +73,17 @@ class LiveSizes:
 
     def readers(self, value: int) -> list[int]:
         """Return the nodes that read a value, in program order."""
-        return sorted({node for node, _ in self.graph.values[value].uses})
+        if value not in self._readers:
+            self._readers[value] = sorted({node for node, _ in self.graph.values[value].uses})
+        return self._readers[value]
 
     def unread(self, value: int) -> Part:
         """Return the part of a value before its first read: as made, or sliced right away."""
+        if value not in self._unread:
+            self._unread[value] = self._make_unread(value)
+        return self._unread[value]
+
+    def _make_unread(self, value: int) -> Part:
         made, read = self.tables.ends.held[value]
         if self.is_shared(value):
             return Part(value, (made.node,), self.least(value, made, made.layouts))

@@ -6,6 +6,7 @@ one of them chooses; a tensor that two ops read in the same layout keeps it betw
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -72,12 +73,13 @@ class Waits:
         self.tables, self.graph = tables, tables.graph
         tables.build()
         self.sizes = LiveSizes(tables)
+        self._between: dict[tuple[int, int, bool], list[Part]] = {}
 
     @cached_property
     def moments(self) -> dict[int, Moment]:
         """The moment of each op that runs; linear in the other live tensors, over all ops."""
         found = {}
-        for index, alive in self._alive():
+        for index, alive in self._alive:
             node = self.graph.nodes[index]
             own = self.tables.node_table(index).transient_bytes
             others = [value for value in alive if value not in node.operands]
@@ -91,7 +93,7 @@ class Waits:
     @cached_property
     def moves(self) -> dict[int, list[Moment]]:
         """The moments in which tensors are resharded for each op; none in small problems."""
-        alive, found = dict(self._alive()), dict[int, list[Moment]]()
+        alive, found = dict(self._alive), dict[int, list[Moment]]()
         for value, source, target, index in self.tables.ends.moved:
             if index in alive:
                 moment = self._move(value, source, target, index, alive[index])
@@ -104,7 +106,7 @@ class Waits:
 
         Small problems have none.
         """
-        alive, found = dict(self._alive()), dict[int, list[Moment]]()
+        alive, found = dict(self._alive), dict[int, list[Moment]]()
         for value, source, target, _ in self.tables.ends.moved:
             index = self.graph.values[value].producer
             if index in alive and source.node == self.sizes.position[index]:
@@ -120,7 +122,7 @@ class Waits:
         Small problems have none.
         """
         found: dict[int, list[Moment]] = {}
-        for index, alive in () if self.tables.is_small else self._alive():
+        for index, alive in () if self.tables.is_small else self._alive:
             for value in alive:
                 readers = self.sizes.readers(value)
                 if not FEWEST_READERS <= len(readers) <= MOST_READERS or readers[-2] != index:
@@ -188,8 +190,12 @@ class Waits:
         own = self.sizes.zeros(len(source.layouts))
         return Moment(source.node, own, parts, Part(value, (target.node,), shape))
 
-    def _alive(self) -> Iterator[tuple[int, list[int]]]:
-        """Yield each op that runs, with the values made before it and read by it or later."""
+    @cached_property
+    def _alive(self) -> list[tuple[int, list[int]]]:
+        """Each op that runs, with the values made before it and read by it or later."""
+        return [*self._list_alive()]
+
+    def _list_alive(self) -> Iterator[tuple[int, list[int]]]:
         if self.graph.trains:  # many tensors overwrite others
             return
         coming = sorted(self._values(), key=lambda value: -self.graph.values[value].producer)
@@ -206,10 +212,20 @@ class Waits:
         staying = self.graph.storage.staying
         return [v for v in every if self.graph.values[v].uses and v not in staying]
 
-    def _parts(self, value: int, index: int) -> Iterator[Part]:
-        """Yield the parts of a value that is live while node ``index`` runs."""
-        made, read = self.tables.ends.held[value]
+    def _parts(self, value: int, index: int) -> list[Part]:
+        """Return the parts of a value that is live while node ``index`` runs.
+
+        They are the same until the next reader runs.
+        """
         readers = self.sizes.readers(value)
+        place = bisect_left(readers, index)
+        key = value, place, place < len(readers) and readers[place] == index
+        if key not in self._between:
+            self._between[key] = [*self._list_parts(value, readers, index)]
+        return self._between[key]
+
+    def _list_parts(self, value: int, readers: Sequence[int], index: int) -> Iterator[Part]:
+        made, read = self.tables.ends.held[value]
         if readers[-1] <= index:
             return
         if read is None or index < readers[0]:
