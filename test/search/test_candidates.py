@@ -255,18 +255,18 @@ def test_bound_and_rows_are_about_processes(floor_bytes: int, rows: int) -> None
     """Plans whose tensors differ by half are one row if the rest of a process is much larger."""
     device = replace(ON_TENSORS, process=Whole(floor_bytes))
     tables = tables_of(random_module(5), Mesh((2,))).moved_to(device)
-    found = search_tables([tables], SearchOptions(epsilon=0.01, resolution=0.01))
-    assert len(found.points) == rows
-    for faster, leaner in pairwise(found.points):
+    result = search_tables([tables], SearchOptions(epsilon=0.01, resolution=0.01))
+    assert len(result.points) == rows
+    for faster, leaner in pairwise(result.points):
         assert 1.01 * leaner.process_bytes < faster.process_bytes
-    assert found.epsilon is not None
-    most = 1 + found.epsilon
+    assert result.epsilon is not None
+    factor = 1 + result.epsilon
     sizes, rng = [len(tables.options[node]) for node in tables.variables], np.random.default_rng(0)
     for choice in rng.integers(0, sizes, (300, len(sizes)), dtype=np.int32):
-        other = frontier_point(tables, choice)
+        plan = frontier_point(tables, choice)
         assert any(
-            p.time_s <= most * other.time_s and p.process_bytes <= most * other.process_bytes
-            for p in found.points
+            p.time_s <= factor * plan.time_s and p.process_bytes <= factor * plan.process_bytes
+            for p in result.points
         )
 
 

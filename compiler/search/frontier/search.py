@@ -373,15 +373,15 @@ def _covering(points: Sequence[_P], factor: float) -> list[_P]:
 
 
 def _widened(
-    epsilon: float | None, found: Sequence[FrontierPoint], kept: Sequence[FrontierPoint]
+    epsilon: float | None, points: Sequence[FrontierPoint], rows: Sequence[FrontierPoint]
 ) -> float | None:
-    """Return the bound of the points ``kept``, if every plan is within ``epsilon`` of ``found``.
+    """Return the bound of ``rows``, some of the ``points``, if these are within ``epsilon``.
 
-    Found points count with their printed memory. Quadratic in the points.
+    Points count with their printed memory. Quadratic in the points.
     """
     if epsilon is None:
         return None
-    factors = (_costs(kept) / _costs(found)[:, None]).max(axis=2).min(axis=1)
+    factors = (_costs(rows) / _costs(points)[:, None]).max(axis=2).min(axis=1)
     return float(epsilon + (1 + epsilon) * (factors.max() - 1))
 
 
