@@ -91,7 +91,8 @@ def prepare(name: str, recipe: Recipe, folder: Path, devices: int) -> Subject:
     np.savez(data, **draw(path, recipe.samples))
     tool = Path(sys.executable).with_name("tensoropt-opt")
     training = ["--train", "--loss", LOSS, "--optimizer", recipe.optimizer]
-    planning = ["--objective", "profile", "--devices", str(devices), "--with-leanest"]
-    command = [tool, path, *training, *planning, "-o", family]
+    # A leanest plan is wanted even if its process takes hardly less memory.
+    planning = ["--objective", "profile", "--resolution", "0", "--with-leanest"]
+    command = [tool, path, *training, *planning, "--devices", str(devices), "-o", family]
     subprocess.run(list(map(str, command)), check=True, capture_output=True)
     return Subject(name, recipe, Family.read(family), data)

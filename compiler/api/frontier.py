@@ -45,7 +45,6 @@ from tensoropt.compiler.support.units import format_bytes, format_seconds, parse
 from tensoropt.dialects.topt.keys import ANNOTATED
 from tensoropt.passes.pins import pins_entry
 from tensoropt.runtime.api.display import Shown
-from tensoropt.runtime.api.plan import Plan
 from tensoropt.runtime.plan.entries import PinsEntry
 
 if TYPE_CHECKING:
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from tensoropt.compiler.search.frontier.search import FrontierPoint, FrontierResult
     from tensoropt.dialects.mlir import ir
     from tensoropt.passes.search_strategies import SearchReport
+    from tensoropt.runtime.api.plan import Plan
 
 __all__ = ["Frontier", "Interrupted", "Point", "interrupt_with"]
 
@@ -267,6 +267,8 @@ class Point:
         An existing plan is replaced. Raises :class:`UserError` for any other existing content, and
         for a point above the capacity of the device.
         """
+        from tensoropt.runtime.api.plan import Plan
+
         program = self._form.program
         program.source.check_weights(Path(directory), trains=program.trains)
         with reporting_to(progress) as say:

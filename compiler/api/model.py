@@ -29,7 +29,6 @@ from tensoropt.compiler.exporter.plan.describe import End, check_ends, ends_of
 from tensoropt.compiler.exporter.rank import RUNTIME
 from tensoropt.compiler.importer.dimensions import open_dims
 from tensoropt.compiler.pipeline.driver import compile_plan, is_text, loaded
-from tensoropt.compiler.pipeline.family import check_family_replaceable
 from tensoropt.compiler.pipeline.phases import PHASES, Compilation, freeze_tables
 from tensoropt.compiler.report.decoders import decoder_notes
 from tensoropt.compiler.report.notes import (
@@ -290,6 +289,8 @@ class Model:
 
         ``with_leanest`` adds the leanest plan for each number. Returns the frontiers.
         """
+        from tensoropt.compiler.pipeline.family import check_family_replaceable
+
         given = {"devices": devices, "device": device, "memory": memory}
         request = make_request(given, Interface.PYTHON)
         check_family_replaceable(Path(directory))

@@ -17,8 +17,6 @@ from tensoropt.compiler.api.program import Program, Source
 from tensoropt.compiler.api.training import Training
 from tensoropt.compiler.cli.output import write_text
 from tensoropt.compiler.cli.planning_flags import compared_searches, read_request, read_step
-from tensoropt.compiler.cli.profile_mode import run_profile
-from tensoropt.compiler.cli.service_mode import run_service
 from tensoropt.compiler.cli.standard import check_standard, write_standard
 from tensoropt.compiler.cli.tracing import tracing
 from tensoropt.compiler.cli.training_flags import read_training
@@ -35,7 +33,6 @@ from tensoropt.compiler.report.comparison import (
 from tensoropt.compiler.report.frontier import FrontierReport
 from tensoropt.compiler.report.machine import frontier_csv, frontier_json
 from tensoropt.compiler.report.notes import interruption
-from tensoropt.compiler.report.plot import check_plot_path, plot_comparison
 from tensoropt.compiler.report.table import frontier_table
 from tensoropt.compiler.search.frontier.points import split_name
 from tensoropt.compiler.search.problem.problem import DoesNotFitError
@@ -76,6 +73,8 @@ def _clearing(say: Progress) -> Iterator[None]:
 def _check_places(args: argparse.Namespace) -> None:
     """Refuse outputs that cannot be written, before any time is spent."""
     if args.plot is not None:
+        from tensoropt.compiler.report.plot import check_plot_path
+
         check_plot_path(args.plot)
     if args.report is not None:
         from tensoropt.compiler.report.html.report import check_report_path
@@ -120,6 +119,8 @@ class _Planning:
             self.model.compile(self.args.output, self.say)
             return 0
         if is_service(self.args.objective):
+            from tensoropt.compiler.cli.service_mode import run_service
+
             return run_service(self.model, self.args, self.request, self.say)
         if self.args.output is not None:
             self.model.check_weights(self.args.output, trains=self.args.train)
@@ -147,6 +148,8 @@ class _Planning:
     def _plan(self, program: Program) -> tuple[int, Sequence[str]]:
         """Return the exit status, and notes on the program."""
         if self.args.objective == "profile":
+            from tensoropt.compiler.cli.profile_mode import run_profile
+
             with program.compilation.timed("profile"):
                 return run_profile(program, self.args, self.request, self.say), program.notes
         if self.args.compare is not None:
@@ -284,6 +287,8 @@ def _print_comparison(
     name = Path(args.input).name
     comparison = Comparison(name, request.description.name, request.devices, rows)
     if args.plot is not None:
+        from tensoropt.compiler.report.plot import plot_comparison
+
         plot_comparison(comparison, args.plot)
     if args.format == "json":
         write_text(None, comparison_json(comparison))

@@ -121,7 +121,7 @@ def _compared(attempt: Attempt, options: SearchOptions, least_s: float) -> Compa
 
 
 def _fitting(points: Sequence[FrontierPoint], limit: int | None) -> Sequence[FrontierPoint]:
-    """Return the points that fit; ``limit`` is the memory of a process for its tensors."""
+    """Return the points that fit; ``limit`` is the memory of a process."""
     fits = [point for point in points if point.fits(limit)]
     if not fits:
         raise UserError("nothing that it found fits the memory")

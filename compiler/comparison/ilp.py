@@ -71,7 +71,7 @@ def _emitted_bytes(case: Case, assignment: Assignment) -> float:
 
     assert case.tables is not None
     chosen = case.tables.decode(assignment).tolist()
-    return Evaluator(case.tables).evaluate(chosen).memory_bytes
+    return Evaluator(case.tables).evaluate(chosen).memory_bytes + case.tables.rest_bytes
 
 
 def _solve(case: Case, limits: Limits) -> TableFrontier:

@@ -184,9 +184,9 @@ class Device:
             return footprint.static_bytes + footprint.transient_bytes
         return self.process.bytes(footprint, ranks)
 
-    def rest_bytes(self, ranks: int) -> int:
+    def rest_bytes(self, ranks: int, *, trains: bool = False) -> int:
         """Return the memory of a process without its tensors, 0 if it was not measured."""
-        return 0 if self.process is None else self.process.rest_bytes(ranks)
+        return 0 if self.process is None else self.process.rest_bytes(ranks, trains=trains)
 
     def peak_flop_per_s(self, dtype: str) -> float:
         """Return the peak rate of a NumPy type name; a type not listed runs at float32's rate."""

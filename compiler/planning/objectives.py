@@ -208,10 +208,10 @@ def _options(request: Request, graphs: Graphs, begun_s: float | None = None) -> 
         nodes = _nodes(graphs)
         limit_s, processor_s = search_time_s(begun_s, nodes), least_s(nodes)
     return SearchOptions(
-        solver(request.search, request.seed or 0, request.tensor_bytes),
+        solver(request.search, request.seed or 0, request.search_limit_bytes),
         request.tolerance,
         limit_s,
-        memory_bytes=request.tensor_bytes,
+        memory_bytes=request.search_limit_bytes,
         must_answer=True,
         search_memory_bytes=request.search_memory_bytes,
         resolution=request.resolution_used,
@@ -248,7 +248,7 @@ def fewest_devices(
         need = own.rest_bytes + _least_bytes(graphs, count)
         if need > limit:
             continue
-        brief = replace(_options(own, graphs), epsilon=1.0, enough_bytes=own.tensor_bytes)
+        brief = replace(_options(own, graphs), epsilon=1.0, enough_bytes=own.search_limit_bytes)
         lean = least_process_bytes(_frontier(graphs, own, say, brief).points)
         if lean <= limit:
             return own, _frontier(graphs, own, say, _interruptible(own, graphs))

@@ -66,7 +66,10 @@ MOST_GROUPS = 4
 """Number of groups of unlike devices: their stages are searched in all orders."""
 MOST_BATCHES = 2**20
 ANSWER_S = 10.0
-"""Seconds from the start of the command to the answer without ``epsilon`` and ``search_time``."""
+"""Most seconds from the start of the command to the answer, without ``epsilon`` and
+``search_time``."""
+ENOUGH = 0.05
+"""Bound at which a search ends by default."""
 RESOLUTION = 0.01
 """Default relative distance of shown points: nobody chooses between closer plans."""
 MOST_POINTS = 25
@@ -230,7 +233,8 @@ class Request:
     search_time: float | None = Option(
         "S",
         f"seconds for {{search}} {' or '.join(takers('time_limit_s'))}, all meshes together "
-        f"(default: answer {ANSWER_S:g} s after the start; no limit with {{epsilon}})",
+        f"(default: until the bound is {ENOUGH:.0%}, at most {ANSWER_S:g} s after the start; no "
+        "limit with {epsilon})",
         number("seconds, at least 0", 0),
         owners=takers("time_limit_s"),
     ).field(None)
@@ -419,14 +423,12 @@ class Request:
         return self.memory_bytes is None or process_bytes <= self.memory_bytes
 
     @property
-    def tensor_bytes(self) -> int | None:
-        """The bytes that the limit of a search leaves for tensors, at least 1; ``None`` without.
+    def search_limit_bytes(self) -> int | None:
+        """The memory limit of a process in the search of one mesh; ``None`` without.
 
         The capacity does not limit searches of stages, as `description` says.
         """
-        capacity = self.description.memory_capacity_bytes
-        limit = capacity if self.memory is None else self.memory_bytes
-        return None if limit is None else max(limit - self.rest_bytes, 1)
+        return self.description.memory_capacity_bytes if self.memory is None else self.memory_bytes
 
     @property
     def rest_bytes(self) -> int:
@@ -475,8 +477,10 @@ class Request:
 
     @property
     def tolerance(self) -> float:
-        """The bound of the search: a bound finer than the resolution gains nothing."""
-        return self.resolution_used if self.epsilon is None else self.epsilon
+        """The bound of the search, no finer than the resolution if a time or that is given."""
+        if self.epsilon is not None:
+            return self.epsilon
+        return ENOUGH if self.anytime and self.resolution is None else self.resolution_used
 
     @property
     def found_by(self) -> str:

@@ -266,7 +266,7 @@ def test_ctrl_c_keeps_what_was_found(model: to.Model, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(objectives, "search", interrupted)
     with pytest.raises(KeyboardInterrupt) as stopped:
-        model.frontier(devices=2)
+        model.frontier(devices=2, epsilon=0)
     assert isinstance(stopped.value, to.Interrupted)
     assert stopped.value.frontier.is_interrupted
     assert stopped.value.frontier.notes[0].startswith("interrupted: these are the results so far")

@@ -188,5 +188,6 @@ def test_a_loss_that_is_no_number(path: Path) -> None:
 def test_a_loss_over_classes(tmp_path: Path) -> None:
     """It takes a score of each sample, which sends nothing."""
     train = to.Training("softmax-cross-entropy:y,labels", micro_batches="auto")
-    found = to.load(write_model(tmp_path / "m.onnx"), {"batch": BATCH}).frontier(1, train=train)
-    assert {point.micro_batches for point in found} > {1}
+    model = to.load(write_model(tmp_path / "m.onnx"), {"batch": BATCH})
+    points = model.frontier(1, train=train, epsilon=0.01, resolution=0)
+    assert {point.micro_batches for point in points} > {1}

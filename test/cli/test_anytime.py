@@ -208,10 +208,13 @@ def test_the_default_counts_from_the_start_of_the_process() -> None:
     assert before - 0.02 <= float(told.stdout) <= time.monotonic()
 
 
-def test_the_default_is_exact_where_that_is_quick(opt, mlp: Path) -> None:
-    outcome = opt(mlp, "--devices", "4", "--pareto", "--format", "json")
+def test_the_default_ends_at_its_bound_where_that_is_quick(opt, mlp: Path) -> None:
+    flags = (mlp, "--devices", "4", "--pareto", "--format", "json")
+    outcome = opt(*flags)
     found = json.loads(outcome.out)
-    assert (found["epsilon"], found["stopped"], outcome.err) == (0, None, "")
+    assert (found["stopped"], outcome.err) == (None, "")
+    assert 0 < found["epsilon"] <= (1 + request.ENOUGH) * (1 + request.RESOLUTION) - 1
+    assert json.loads(opt(*flags, "--resolution", "0").out)["epsilon"] == 0
 
 
 def test_the_default_gives_a_point_however_long_that_takes(opt, mlp: Path, monkeypatch) -> None:

@@ -42,7 +42,7 @@ def megatron() -> Explanation:
 
 @pytest.fixture(scope="module")
 def free() -> list[FrontierPoint]:
-    return planned("gpt2_tiny.onnx", devices=4, mesh="2x2", epsilon=0.1)
+    return planned("gpt2_tiny.onnx", devices=4, mesh="2x2", epsilon=0.001)
 
 
 @pytest.mark.parametrize("index", [0, 1, -1])

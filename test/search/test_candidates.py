@@ -6,13 +6,16 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from on_tensors import ON_TENSORS
 from small_models import random_module, tables_of
 
+from tensoropt.compiler.cost.process import Footprint, Process
 from tensoropt.compiler.layout.mesh import factorisations
 from tensoropt.compiler.program.evaluate import Cost, ProgramCost
 from tensoropt.compiler.search.frontier import anytime, turns
@@ -24,6 +27,7 @@ from tensoropt.compiler.search.frontier.search import (
     FrontierPoint,
     FrontierResult,
     StepPoint,
+    frontier_point,
     search_candidates,
     search_tables,
     thin_out,
@@ -225,7 +229,7 @@ def test_a_far_limit_costs_nothing() -> None:
 
 
 def test_the_bound_covers_points_that_are_left_out() -> None:
-    tables = tables_of(random_module(1), Mesh((2, 2)))
+    tables = tables_of(random_module(1), Mesh((4,)))
     exact = search_tables([tables], SearchOptions())
     coarse = search_tables([tables], SearchOptions(resolution=0.5))
     assert exact.epsilon == 0
@@ -236,6 +240,33 @@ def test_the_bound_covers_points_that_are_left_out() -> None:
             max(p.time_s / one.time_s, p.memory_bytes / one.memory_bytes)
             <= 1 + coarse.epsilon + 1e-9
             for p in coarse.points
+        )
+
+
+class Whole(Process):
+    """Memory of processes without packed and copied tensors: as the search has it."""
+
+    def bytes(self, footprint: Footprint, ranks: int) -> int:
+        return self.rest_bytes(ranks) + footprint.static_bytes + footprint.transient_bytes
+
+
+@pytest.mark.parametrize(("floor_bytes", "rows"), [(2_000, 4), (100_000_000, 1)])
+def test_bound_and_rows_are_about_processes(floor_bytes: int, rows: int) -> None:
+    """Plans whose tensors differ by half are one row if the rest of a process is much larger."""
+    device = replace(ON_TENSORS, process=Whole(floor_bytes))
+    tables = tables_of(random_module(5), Mesh((2,))).moved_to(device)
+    result = search_tables([tables], SearchOptions(epsilon=0.01, resolution=0.01))
+    assert len(result.points) == rows
+    for faster, leaner in pairwise(result.points):
+        assert 1.01 * leaner.process_bytes < faster.process_bytes
+    assert result.epsilon is not None
+    factor = 1 + result.epsilon
+    sizes, rng = [len(tables.options[node]) for node in tables.variables], np.random.default_rng(0)
+    for choice in rng.integers(0, sizes, (300, len(sizes)), dtype=np.int32):
+        plan = frontier_point(tables, choice)
+        assert any(
+            p.time_s <= factor * plan.time_s and p.process_bytes <= factor * plan.process_bytes
+            for p in result.points
         )
 
 

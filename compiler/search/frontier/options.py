@@ -38,8 +38,8 @@ tables that cannot be refined further, while programs may still be further from 
 SHALLOW_AXES = 2
 """Axes of the meshes that are searched first."""
 _FAR = 4
-"""Upper bound of the memory of a process, packed and copied tensors included, in units of the
-memory of its tensors."""
+"""Upper bound of the memory of a process, in units of its memory without packed and copied
+tensors."""
 PLACEMENTS = 5
 """Placements of a typical tensor on one axis: whole, partial, split along one of three dims."""
 
@@ -61,9 +61,9 @@ class SearchOptions:
         processor_s: processor time that a search may use even past its wall time.
         must_answer: search until there is a point, however long that takes.
         points: the most points per run that are costed as programs.
-        memory_bytes: the memory of one device; points next to it are costed too.
+        memory_bytes: the memory limit of a process; points next to it are costed too.
         on_interrupt: "return" ends the search with the results so far on Ctrl-C.
-        enough_bytes: the search ends once a plan needs no more memory.
+        enough_bytes: the search ends once the process of a plan needs no more memory.
         search_memory_bytes: memory of the search itself, by default a quarter of the machine's.
     """
 
@@ -80,9 +80,12 @@ class SearchOptions:
     most_points: int | None = None
     processor_s: float = 0.0
 
-    def may_exceed(self, tensors_bytes: float) -> bool:
-        """Return whether a process with ``tensors_bytes`` may exceed ``memory_bytes``."""
-        return self.memory_bytes is not None and _FAR * tensors_bytes > self.memory_bytes
+    def may_exceed(self, least_bytes: float) -> bool:
+        """Return whether a process may exceed ``memory_bytes``, of ``least_bytes`` by the search.
+
+        Weights that are packed and tensors that are copied are not part of these.
+        """
+        return self.memory_bytes is not None and _FAR * least_bytes > self.memory_bytes
 
 
 @dataclass(frozen=True)

@@ -26,19 +26,15 @@ Measured by ``bench/accuracy/plan_memory.py``.
 class Plans:
     """The costs of plans, each of a candidate.
 
-    ``costed`` has the programs of all points, ``charged`` their seconds and bytes by tables, or by
-    programs if their tables learn.
+    ``costed`` has the programs of all points, ``programs`` their seconds and bytes. ``charged`` has
+    these by tables, or by programs if their tables learn. Bytes are of processes.
     """
 
     def __init__(self, options: SearchOptions) -> None:
         self.options = options
         self.costed: list[Costed] = []
+        self.programs: list[tuple[float, float]] = []
         self.charged: list[tuple[float, float]] = []
-
-    @property
-    def programs(self) -> Programs:
-        """The seconds and bytes of all costed programs."""
-        return [(cost.time_s, float(cost.memory_bytes)) for _, _, cost in self.costed]
 
     def known_to(self, candidate: Candidate) -> Programs:
         """Return the seconds and bytes of all plans, in the costs that its bound is about."""
@@ -72,7 +68,7 @@ class Plans:
     def is_enough(self) -> bool:
         """True if a plan needs no more memory than the search asks for."""
         enough = self.options.enough_bytes
-        return enough is not None and any(c.memory_bytes <= enough for _, _, c in self.costed)
+        return enough is not None and any(size <= enough for _, size in self.programs)
 
     def take(self, candidate: Candidate, point: TablePoint) -> tuple[float, float]:
         """Cost the program of a point; return its seconds and bytes in the costs of the bound.
@@ -81,11 +77,12 @@ class Plans:
         """
         assignment = candidate.tables.decode(point.assignment)
         cost, is_new = candidate.known.cost(assignment)
-        program = cost.time_s, float(cost.memory_bytes)
+        program = cost.time_s, float(cost.memory_bytes + candidate.tables.rest_bytes)
         by_tables = point.time + overhead_s(candidate.tables), point.memory
         charged = program if self._learns(candidate) else by_tables
         if is_new and not (_beats(self.programs, program) and _beats(self.charged, charged)):
             self.costed.append((candidate, assignment, cost))
+            self.programs.append(program)
             self.charged.append(charged)
         return charged
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import Any, Self, TypeVar
@@ -35,7 +36,7 @@ from tensoropt.compiler.search.frontier.options import (
 )
 from tensoropt.compiler.search.frontier.points import Overfull
 from tensoropt.compiler.search.problem.cost_tables import Assignment, Memo
-from tensoropt.compiler.search.problem.problem import DoesNotFitError
+from tensoropt.compiler.search.problem.problem import DoesNotFitError, Floats
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.search.problem.training_tables import mesh_tables
 from tensoropt.compiler.support.collection import without_collection
@@ -129,15 +130,15 @@ class FrontierPoint:
         own = replace(self, tables=tables)
         return replace(own, cost=evaluator_of(tables).emitted(own.assignment))
 
-    def fits(self, tensor_bytes: int | None) -> bool:
-        """Return whether its process fits a limit that leaves ``tensor_bytes`` for tensors.
+    def fits(self, limit_bytes: int | None) -> bool:
+        """Return whether its process fits a limit; ``None`` is none."""
+        return limit_bytes is None or self.process_bytes <= limit_bytes
 
-        ``None`` is no limit.
-        """
-        if tensor_bytes is None:
-            return True
-        rest = self.tables.device.rest_bytes(math.prod(self.mesh))
-        return self.process_bytes <= tensor_bytes + rest
+    def with_index(self, index: int) -> Self:
+        """Return the point under another number, without computing its memory again."""
+        point = copy(self)
+        object.__setattr__(point, "index", index)  # the class is frozen for all others
+        return point
 
     @property
     def running(self) -> Running:
@@ -276,9 +277,9 @@ def search_candidates(
         for candidate, assignment, _ in _worth_overlap(search.plans.costed)
         for program in _programs(candidate.alternative, candidate.tables, assignment)
     ]
-    if not options.may_exceed(max(_tensors(program)[1] for program in programs)):
+    if not options.may_exceed(max(_searched(program)[1] for program in programs)):
         # The process memory of all points would take seconds to compute; near a limit it counts.
-        programs = unbeaten(programs, _tensors)
+        programs = unbeaten(programs, _searched)
     found = undominated(map(_point, programs))
     points = thin_out(found, options)
     epsilon, axes = _bound(search)
@@ -335,7 +336,7 @@ def _left_out(candidates: Sequence[Candidate]) -> list[LeftOut]:
 
 
 def thin_out(points: Sequence[_P], options: SearchOptions) -> list[_P]:
-    """Return points that differ by the resolution in time and tensors, and cover the others.
+    """Return points that differ by the resolution in both printed figures, and cover the others.
 
     ``points`` are sorted by time and undominated. If more than ``most_points`` are left, the
     resolution is coarser. Points within a memory limit are not dropped for points above it.
@@ -353,14 +354,19 @@ def thin_out(points: Sequence[_P], options: SearchOptions) -> list[_P]:
         # Any factor leaves a point above the limit and one within it.
         place = bisect_left(factors, -max(most, 2), key=lambda factor: -len(cover(factor)))
         found = cover(factors[min(place, len(factors) - 1)])
-    return [replace(point, index=index) for index, point in enumerate(found)]
+    return [point.with_index(index) for index, point in enumerate(found)]
 
 
 def _factors(points: Sequence[FrontierPoint]) -> list[float]:
     """Return every factor at which a point begins to cover another, ascending; O(n^2 log n)."""
-    costs = np.array([(max(p.time_s, NOTHING), max(p.memory_bytes, 1)) for p in points])
-    factors: list[float] = np.unique((costs[None] / costs[:, None]).max(axis=2)).tolist()
+    costs = _costs(points)
+    factors: list[float] = np.unique((costs / costs[:, None]).max(axis=2)).tolist()
     return factors
+
+
+def _costs(points: Sequence[FrontierPoint]) -> Floats:
+    """Return the printed seconds and bytes [point, 2], above 0."""
+    return np.array([(max(p.time_s, NOTHING), max(p.process_bytes, 1)) for p in points])
 
 
 def _covering(points: Sequence[_P], factor: float) -> list[_P]:
@@ -370,11 +376,11 @@ def _covering(points: Sequence[_P], factor: float) -> list[_P]:
     its memory, by the next slower one if that takes at most ``factor`` times its time. Quadratic in
     the points in the worst case.
     """
-    kept, at = list(points[:1]), 0
+    kept, at, sizes = list(points[:1]), 0, [point.process_bytes for point in points]
     while True:
         # Points up to here are covered by the last one that was kept.
         free = at + 1
-        while free < len(points) and points[at].memory_bytes <= factor * points[free].memory_bytes:
+        while free < len(points) and sizes[at] <= factor * sizes[free]:
             free += 1
         if free >= len(points):
             return kept
@@ -386,27 +392,16 @@ def _covering(points: Sequence[_P], factor: float) -> list[_P]:
 
 
 def _widened(
-    epsilon: float | None, found: Sequence[FrontierPoint], points: Sequence[FrontierPoint]
+    epsilon: float | None, points: Sequence[FrontierPoint], rows: Sequence[FrontierPoint]
 ) -> float | None:
-    """Return the bound of ``points``, which are some of the ``found`` points within ``epsilon``.
+    """Return the bound of ``rows``, some of the ``points``, if these are within ``epsilon``.
 
-    Points are in order of time, so the nearest point is one of the two neighbours.
+    Points count with their printed memory. Quadratic in the points.
     """
-    if epsilon is None or len(points) == len(found):
-        return epsilon
-    times, factor = [point.time_s for point in points], 1.0
-    for point in found:
-        place = bisect_left(times, point.time_s)
-        factor = max(
-            factor, min(_factor(point, near) for near in points[max(place - 1, 0) : place + 1])
-        )
-    return (1 + epsilon) * factor - 1
-
-
-def _factor(point: FrontierPoint, other: FrontierPoint) -> float:
-    """Return how much more time or memory ``other`` needs than ``point``, at least 1."""
-    time_s = max(point.time_s, NOTHING)
-    return max(other.time_s / time_s, other.memory_bytes / max(point.memory_bytes, 1), 1.0)
+    if epsilon is None:
+        return None
+    factors = (_costs(rows) / _costs(points)[:, None]).max(axis=2).min(axis=1)
+    return float(epsilon + (1 + epsilon) * (factors.max() - 1))
 
 
 def worst_bound(bounds: Sequence[float | None]) -> float | None:
@@ -465,9 +460,10 @@ def _of_step(point: FrontierPoint, alternative: Alternative) -> StepPoint:
     )
 
 
-def _tensors(program: _Program) -> tuple[float, int]:
-    cost = program[3]
-    return cost.time_s, cost.memory_bytes
+def _searched(program: _Program) -> tuple[float, int]:
+    """Return the costs that the search compares: all of a process but packed and copied tensors."""
+    _, tables, _, cost = program
+    return cost.time_s, cost.memory_bytes + tables.rest_bytes
 
 
 def unbeaten(items: Iterable[_T], objectives: Callable[[_T], tuple[float, int]]) -> list[_T]:
@@ -505,4 +501,4 @@ def joined(results: Sequence[FrontierResult], points: Sequence[FrontierPoint]) -
 def undominated(points: Iterable[_P]) -> list[_P]:
     """Return the points that none beats in time and process memory, sorted and numbered."""
     kept = unbeaten(points, lambda one: (one.time_s, one.process_bytes))
-    return [replace(point, index=index) for index, point in enumerate(kept)]
+    return [point.with_index(index) for index, point in enumerate(kept)]

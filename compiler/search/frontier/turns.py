@@ -76,9 +76,8 @@ class Turns:
         Its plans are the fastest if memory does not count. Ablation: leaner-first.
         """
         limit, first = self.options.memory_bytes, self.candidates[0].alternative
-        sizes = [
-            cost.memory_bytes for own, _, cost in self.plans.costed if own.alternative == first
-        ]
+        costed = zip(self.plans.costed, self.plans.programs, strict=True)
+        sizes = [size for (own, _, _), (_, size) in costed if own.alternative == first]
         return limit is not None and bool(sizes) and min(sizes) > limit
 
     def _urgency(self, candidate: Candidate) -> float:

@@ -16,7 +16,7 @@ from tensoropt.compiler.cost.device import Device
 from tensoropt.compiler.layout.rule import Strategy
 from tensoropt.compiler.search.problem.cost_tables import Assignment, CostTables, Flags
 from tensoropt.compiler.search.problem.model_problem import ModelProblem, TensorEnds
-from tensoropt.compiler.search.problem.problem import Problem
+from tensoropt.compiler.search.problem.problem import NodeTable, Problem
 
 __all__ = ["MeshTables"]
 
@@ -41,9 +41,23 @@ class MeshTables(CostTables):
         """The graph nodes of the first nodes of the problem, in its order."""
         return self.variables
 
+    @property
+    def rest_bytes(self) -> int:
+        """The memory of a process without its tensors, the same for all plans."""
+        return self.device.rest_bytes(self.mesh.size, trains=self.graph.trains)
+
     @cached_property
     def problem(self) -> Problem:
-        """The problem of the model; see :class:`ModelProblem`."""
+        """The problem of the graph; memory includes the rest of a process, on the first node."""
+        problem = self._connect()
+        if self.rest_bytes:
+            first = problem.nodes[0] if problem.nodes else NodeTable([0.0])
+            static_bytes = first.static_bytes + self.rest_bytes
+            problem.nodes[:1] = [NodeTable(first.time_s, static_bytes, first.transient_bytes)]
+        return problem
+
+    def _connect(self) -> Problem:
+        """Return the problem of the tensors; see :class:`ModelProblem`."""
         model = ModelProblem(self)
         self.ends = model.ends
         return model.build()

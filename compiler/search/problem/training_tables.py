@@ -82,11 +82,10 @@ class TrainingTables(MeshTables):
             picked[self.clusters[number].members] = self._picks(number)[option]
         return picked[self.variables]
 
-    @cached_property
-    def problem(self) -> Problem:
-        """The problem of the step; a small one has the costs of its programs (``small_step.py``).
+    def _connect(self) -> Problem:
+        """Return the problem of a step; a small one has the costs of its programs.
 
-        See :class:`StepProblem` for others.
+        See ``small_step.py``, and :class:`StepProblem` for others.
         """
         step = StepProblem(self, self._kinds)
         members = [cluster.members for cluster in self.clusters]

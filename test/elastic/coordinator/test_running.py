@@ -26,7 +26,7 @@ def subject(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a family for 1, 2 and 4 devices, and its data."""
     folder = tmp_path_factory.mktemp("subject")
     model = perceptron(folder)
-    flags = ("--loss", "mse:y,t", *FLAGS, "--devices", "4", "--with-leanest")
+    flags = ("--loss", "mse:y,t", *FLAGS, "--devices", "4", "--with-leanest", "--resolution", "0")
     write(model, *flags, "-o", folder / "family")
     draw = np.random.default_rng(0)
     x, t = draw.standard_normal((1100, 64)), draw.standard_normal((1100, 32))

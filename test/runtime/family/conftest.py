@@ -18,7 +18,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def written(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Plans 1, 2 and 2-lean of a perceptron; tests only read it."""
     folder = tmp_path_factory.mktemp("written") / "family"
-    write(model, "--loss", "mse:y,t", *FLAGS, "--devices", "2", "--with-leanest", "-o", folder)
+    flags = ("--loss", "mse:y,t", *FLAGS, "--devices", "2", "--with-leanest", "--resolution", "0")
+    write(model, *flags, "-o", folder)
     return folder
 
 
