@@ -110,26 +110,36 @@ class Panels {
                                  std::size_t column) const {
     const auto columns = count_from(column);
     float* to = y(row, column);
-    if (count == kRows && columns == kWidth) {
-      sum_whole(a, packed_from(column), to, gemm_.columns);
+    if (count == kRows && columns % kLanes == 0) {
+      sum_vectors(divided_up(columns, kLanes), a, packed_from(column), to, gemm_.columns);
       return;
     }
-    // A partial block is computed in a whole one.
+    // Parts of a vector, and missing rows, are computed in a whole block.
     float tile[kRows * kWidth] = {};
     for (std::size_t r = 0; r < count && extends(); ++r)
       std::memcpy(tile + r * kWidth, to + r * gemm_.columns, columns * sizeof(float));
-    sum_whole(a, packed_from(column), tile, kWidth);
+    sum_vectors(divided_up(columns, kLanes), a, packed_from(column), tile, kWidth);
     for (std::size_t r = 0; r < count; ++r)
       std::memcpy(to + r * gemm_.columns, tile + r * kWidth, columns * sizeof(float));
   }
 
+  // Sums kRows rows of 1 to kVectors vectors: the last panel is rarely full.
+  TENSOROPT_INLINE void sum_vectors(std::size_t vectors, const float* a, const float* b, float* c,
+                                    std::size_t pitch) const {
+    static_assert(kVectors == 3);
+    if (vectors == 1) sum_whole<1>(a, b, c, pitch);
+    else if (vectors == 2) sum_whole<2>(a, b, c, pitch);
+    else sum_whole<3>(a, b, c, pitch);
+  }
+
+  template <std::size_t Count>
   TENSOROPT_INLINE void sum_whole(const float* a, const float* b, float* c,
                                   std::size_t pitch) const {
     for (std::size_t r = 0; r < kRows; ++r)
-      for (std::size_t v = 0; v < kVectors; ++v) __builtin_prefetch(c + r * pitch + v * kLanes, 1);
+      for (std::size_t v = 0; v < Count; ++v) __builtin_prefetch(c + r * pitch + v * kLanes, 1);
     const Product product{a, kLanes, b, kWidth, c, pitch, kRows, block_.terms, kWidth};
-    if (extends()) sum_block<Unit, kVectors, true, Start::Sum>(product, a, b, c, nullptr);
-    else sum_block<Unit, kVectors, true, Start::Zero>(product, a, b, c, nullptr);
+    if (extends()) sum_block<Unit, Count, true, Start::Sum>(product, a, b, c, nullptr);
+    else sum_block<Unit, Count, true, Start::Zero>(product, a, b, c, nullptr);
   }
 
   // Whether y has a bias, or the sums of earlier terms.
