@@ -60,6 +60,8 @@ class Panels {
  public:
   static constexpr std::size_t kLanes = Unit::kLanes, kRows = Unit::kRows;
   static constexpr std::size_t kWidth = kVectors * kLanes;
+  // Vectors of a block with eight sums: fewer would wait for each other.
+  static constexpr std::size_t kFewest = divided_up(8, kRows);
 
   TENSOROPT_INLINE explicit Panels(const GemmBlock& block) : block_(block), gemm_(block.gemm) {}
 
@@ -109,27 +111,28 @@ class Panels {
   TENSOROPT_INLINE void sum_rows(const float* a, std::size_t count, std::size_t row,
                                  std::size_t column) const {
     const auto columns = count_from(column);
+    const auto vectors = std::max(divided_up(columns, kLanes), kFewest);
     float* to = y(row, column);
-    if (count == kRows && columns % kLanes == 0) {
-      sum_vectors(divided_up(columns, kLanes), a, packed_from(column), to, gemm_.columns);
+    if (count == kRows && columns == vectors * kLanes) {
+      sum_vectors(vectors, a, packed_from(column), to, gemm_.columns);
       return;
     }
-    // Parts of a vector, and missing rows, are computed in a whole block.
+    // A partial block is computed in a whole one.
     float tile[kRows * kWidth] = {};
     for (std::size_t r = 0; r < count && extends(); ++r)
       std::memcpy(tile + r * kWidth, to + r * gemm_.columns, columns * sizeof(float));
-    sum_vectors(divided_up(columns, kLanes), a, packed_from(column), tile, kWidth);
+    sum_vectors(vectors, a, packed_from(column), tile, kWidth);
     for (std::size_t r = 0; r < count; ++r)
       std::memcpy(to + r * gemm_.columns, tile + r * kWidth, columns * sizeof(float));
   }
 
-  // Sums kRows rows of 1 to kVectors vectors: the last panel is rarely full.
+  // Sums kRows rows of kFewest to kVectors vectors: the last panel is rarely full.
   TENSOROPT_INLINE void sum_vectors(std::size_t vectors, const float* a, const float* b, float* c,
                                     std::size_t pitch) const {
-    static_assert(kVectors == 3);
-    if (vectors == 1) sum_whole<1>(a, b, c, pitch);
+    static_assert(kVectors == 3 && kFewest <= 2);
+    if (vectors == 3) sum_whole<3>(a, b, c, pitch);
     else if (vectors == 2) sum_whole<2>(a, b, c, pitch);
-    else sum_whole<3>(a, b, c, pitch);
+    else sum_whole<kFewest>(a, b, c, pitch);
   }
 
   template <std::size_t Count>
