@@ -30,8 +30,8 @@ struct Product {
 enum class Start { Zero, Row, Sum, Decayed };
 
 // The sums of Unit::kRows rows and `Count` vectors. a(r, i) is a[i][r] if `Transposed`, and a[r][i]
-// otherwise. Sums of all rows start with `row`, or with c, after c[r][x] was multiplied by row[x] if
-// it has decayed.
+// otherwise. Sums of all rows start with `row`, or with c, after c[r][x] was multiplied by row[x]
+// if it has decayed.
 template <class Unit, std::size_t Count, bool Transposed, Start From>
 TENSOROPT_INLINE void sum_block(const Product& product, const float* a, const float* b, float* c,
                                 const float* row) {
