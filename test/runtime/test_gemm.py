@@ -147,7 +147,7 @@ class TestReplacement:
             ([512, 512], [512, 1024], True),
             ([2, 2, 128, 512], [512, 1024], True),
             ([4, 128, 512], [4, 512, 1024], False),
-            ([512], [512, 1024 * 512], False),
+            ([512], [512, 1 << 19], False),
         ],
     )
     def test_stacks_of_matrices(
@@ -160,6 +160,8 @@ class TestReplacement:
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
         onnx.save(model, tmp_path / "m.onnx")
         assert use_own_gemms(model, model) is is_ours
+        if not is_ours:
+            return
         rng = np.random.default_rng(0)
         operands = {n: rng.standard_normal(s, np.float32) for n, s in shapes.items()}
         expected = operands["x"].astype(np.float64) @ operands["w"]
