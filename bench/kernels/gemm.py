@@ -28,6 +28,8 @@ from tensoropt.runtime.support.flags import Parser, run_command
 from tensoropt.runtime.support.tables import columns
 
 _SIZES = (
+    (512, 128, 128),
+    (256, 128, 512),
     (256, 256, 1024),
     (1024, 256, 256),
     (512, 256, 256),

@@ -43,6 +43,7 @@ from speed.models import BATCH_NORMALISED, SPEED_TRAINED, models_of_tokens
 from speed.plans import Sizes, planned, speed_parser
 from tensoropt.compiler.calibrate.machine_load import busy_fraction
 from tensoropt.compiler.pipeline import driver
+from tensoropt.runtime.ops.library import vector_lanes
 
 __all__ = ["RECIPE", "Row", "measure", "table", "training_step"]
 
@@ -71,8 +72,9 @@ _TOKENS_TEXT = """## Training steps by tokens, compared with PyTorch
 `python bench/speed/training.py --tokens --ranks {ranks} --rounds {rounds} --steps {steps} --write`:
 steps of two layers of width 256, on 1,024 tokens or one sequence per rank. PyTorch {version} has
 `scaled_dot_product_attention`, and on several ranks DistributedDataParallel with gloo; ranks have
-one thread. The ratios are PyTorch's times over ours, as in the table above; memory is the peak
-resident memory of a rank's process. The least ratio of times is {least:.2f}.
+one thread, and the processor has vectors of {lanes} floats. The ratios are PyTorch's times over
+ours, as in the table above; memory is the peak resident memory of a rank's process. The least ratio
+of times is {least:.2f}, of processor times {least_cores:.2f}.
 
 {table}
 
@@ -214,7 +216,9 @@ def _compare_tokens(tokens: Sequence[int], sizes: Sizes, *, writes: bool) -> Non
     print(text := _token_table(rows))
     if writes:
         least = min(row.ratio(row.rival) for _, row in rows)
-        facts = _facts(text, sizes, busy) | {"least": least}
+        least_cores = min(row.cores_ratio() for _, row in rows)
+        facts = _facts(text, sizes, busy) | {"least": least, "least_cores": least_cores}
+        facts["lanes"] = vector_lanes()
         write_section("speed_training_tokens", _TOKENS_TEXT.format(**facts))
 
 

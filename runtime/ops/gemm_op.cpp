@@ -29,11 +29,15 @@ OrtStatus* create(const CustomOp*, const OrtApi* table, const OrtKernelInfo* inf
   });
 }
 
+// The left operand may be a stack of matrices, unless it is transposed.
 Shape result_shape(bool transposes_a, bool transposes_b, const Shape& a, const Shape& b) {
-  if (a.size() != 2 || b.size() != 2 || a[transposes_a ? 0 : 1] != b[transposes_b ? 1 : 0])
+  const bool fits = transposes_a ? a.size() == 2 : a.size() >= 2;
+  if (!fits || b.size() != 2 || (transposes_a ? a[0] : a.back()) != b[transposes_b ? 1 : 0])
     throw Error("expected matrices with as many columns as rows, got: " + text_of(a) + " and " +
                 text_of(b));
-  return {a[transposes_a ? 1 : 0], b[transposes_b ? 0 : 1]};
+  Shape y = transposes_a ? Shape{a[1]} : Shape(a.begin(), a.end() - 1);
+  y.push_back(b[transposes_b ? 0 : 1]);
+  return y;
 }
 
 const float* bias_of(const Api& api, OrtKernelContext* context, std::int64_t columns) {
@@ -51,12 +55,13 @@ void multiply(const GemmNode& self, OrtKernelContext* context) {
   const auto a_shape = api.type_and_shape(a).second;
   const auto y_shape =
       result_shape(self.transposes_a, self.transposes_b, a_shape, api.type_and_shape(b).second);
-  const Gemm gemm{std::size_t(y_shape[0]),
-                  std::size_t(a_shape[self.transposes_a ? 0 : 1]),
-                  std::size_t(y_shape[1]),
+  const auto columns = y_shape.back();
+  const Gemm gemm{count_of(Shape(y_shape.begin(), y_shape.end() - 1)),
+                  std::size_t(self.transposes_a ? a_shape.front() : a_shape.back()),
+                  std::size_t(columns),
                   static_cast<const float*>(api.data(a)),
                   static_cast<const float*>(api.data(b)),
-                  bias_of(api, context, y_shape[1]),
+                  bias_of(api, context, columns),
                   self.transposes_a,
                   self.transposes_b,
                   static_cast<float*>(api.output(context, 0, y_shape))};

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["use_own_gemms"]
 
-_LEAST = {8: {False: 1 << 28, True: 1 << 26}, 16: {False: 1 << 28, True: 1 << 27}}
+_GEMM, _MATRIX = "Gemm", 2
+
+_LEAST = {8: {False: 1 << 28, True: 1 << 26}, 16: {False: 1 << 26, True: 1 << 23}}
 """Multiplications from which our kernel is faster, by the floats of a vector and by whether the
 left operand is transposed (``python bench/kernels/gemm.py``)."""
 
@@ -29,19 +31,24 @@ left operand is transposed (``python bench/kernels/gemm.py``)."""
 def use_own_gemms(model: onnx.ModelProto, typed: onnx.ModelProto) -> bool:
     """Replace large products by our kernel; return True if any is replaced.
 
-    Applies to Gemm nodes of float32 without factors, on processors with vectors of 8 floats.
-    Changes ``model`` in place; ``typed`` has the types of tensors.
+    Applies to float32 on processors with vectors of 8 floats: to Gemm nodes without factors, and to
+    MatMul nodes with one matrix on the right. Changes ``model`` in place; ``typed`` has the types
+    of tensors.
     """
+    from onnx import helper
+
     least = _LEAST.get(vector_lanes())
     if least is None:
         return False
     types = _with_reshaped(tensor_types(typed.graph), model.graph.node)
     nodes = [node for node in model.graph.node if _fits(node, types, least)]
     for node in nodes:
-        node.domain = DOMAIN
-        transposes = [one for one in node.attribute if one.name in ("transA", "transB")]
-        del node.attribute[:]
-        node.attribute.extend(transposes)
+        settings = attributes(node)
+        flags = {name: settings.get(name, 0) for name in ("transA", "transB")}
+        own = helper.make_node(
+            _GEMM, node.input, node.output, name=node.name, domain=DOMAIN, **flags
+        )
+        node.CopyFrom(own)
     if nodes:
         import_domain(model)
     return bool(nodes)
@@ -63,10 +70,13 @@ def _with_reshaped(types: Mapping[str, Type], nodes: Iterable[onnx.NodeProto]) -
 
 
 def _fits(node: onnx.NodeProto, types: Mapping[str, Type], least: Mapping[bool, int]) -> bool:
-    if node.op_type != "Gemm" or node.domain:
+    if node.op_type not in (_GEMM, "MatMul") or node.domain:
         return False
     operands = [*node.input[:2], node.output[0]]
     if any(types.get(name, (0, ()))[0] != FLOAT32 for name in operands):
+        return False
+    left, right = (len(types[name][1]) for name in operands[:2])
+    if node.op_type == "MatMul" and (left < _MATRIX or right != _MATRIX):
         return False
     settings = attributes(node)
     if settings.get("alpha", 1.0) != 1.0 or settings.get("beta", 1.0) != 1.0:

@@ -117,9 +117,9 @@ class TestReplacement:
         ("case", "is_ours"),
         [
             (LARGE, True),
-            (replace(LARGE, rows=500), False),
+            (replace(LARGE, rows=120), False),
             (replace(LARGE, rows=256, transposes_a=True), True),
-            (replace(LARGE, rows=120, transposes_a=True), False),
+            (replace(LARGE, rows=12, transposes_a=True), False),
         ],
     )
     def test_large_ones(self, case: Case, is_ours: bool, tmp_path: Path) -> None:
@@ -139,6 +139,34 @@ class TestReplacement:
         dims.add().CopyFrom(dims[0])
         dims[0].dim_value = 1
         assert not use_own_gemms(model, model)
+
+    @pytest.mark.parametrize(
+        ("x", "w", "is_ours"),
+        [
+            ([4, 128, 512], [512, 1024], True),
+            ([512, 512], [512, 1024], True),
+            ([2, 2, 128, 512], [512, 1024], True),
+            ([4, 128, 512], [4, 512, 1024], False),
+            ([512], [512, 1 << 19], False),
+        ],
+    )
+    def test_stacks_of_matrices(
+        self, x: list[int], w: list[int], is_ours: bool, tmp_path: Path
+    ) -> None:
+        shapes = {"x": x, "w": w}
+        inputs = [helper.make_tensor_value_info(n, FLOAT, s) for n, s in shapes.items()]
+        y = helper.make_tensor_value_info("y", FLOAT, [*x[:-1], w[-1]])
+        graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", inputs, [y])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+        onnx.save(model, tmp_path / "m.onnx")
+        assert use_own_gemms(model, model) is is_ours
+        if not is_ours:
+            return
+        rng = np.random.default_rng(0)
+        operands = {n: rng.standard_normal(s, np.float32) for n, s in shapes.items()}
+        expected = operands["x"].astype(np.float64) @ operands["w"]
+        found = run(training_session(tmp_path / "m.onnx", 1), operands)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-3)
 
     def test_products_in_a_step_of_batches(self, tmp_path: Path) -> None:
         """ONNX Runtime merges the batch and the rows, and the addition."""

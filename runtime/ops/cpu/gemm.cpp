@@ -60,6 +60,8 @@ class Panels {
  public:
   static constexpr std::size_t kLanes = Unit::kLanes, kRows = Unit::kRows;
   static constexpr std::size_t kWidth = kVectors * kLanes;
+  // Vectors of a block with eight sums: fewer would wait for each other.
+  static constexpr std::size_t kFewest = divided_up(8, kRows);
 
   TENSOROPT_INLINE explicit Panels(const GemmBlock& block) : block_(block), gemm_(block.gemm) {}
 
@@ -76,9 +78,6 @@ class Panels {
   }
 
   TENSOROPT_INLINE void sum(std::size_t first, std::size_t rows) const {
-    if (gemm_.bias && block_.term == 0)
-      for (std::size_t row = first; row < first + rows; ++row)
-        std::memcpy(y(row, 0), gemm_.bias + block_.column, block_.columns * sizeof(float));
     const FloatArray packed(rounded_up(rows, kLanes) * block_.terms);
     if (gemm_.transposes_a)
       pack_lines<kLanes>(gemm_.a + block_.term * gemm_.rows + first, gemm_.rows, rows, block_.terms,
@@ -101,6 +100,9 @@ class Panels {
   TENSOROPT_INLINE float* packed_from(std::size_t column) const {
     return block_.packed + column * block_.terms;
   }
+  TENSOROPT_INLINE const float* bias_from(std::size_t column) const {
+    return gemm_.bias ? gemm_.bias + block_.column + column : nullptr;
+  }
   TENSOROPT_INLINE float* y(std::size_t row, std::size_t column) const {
     return gemm_.y + row * gemm_.columns + block_.column + column;
   }
@@ -109,31 +111,43 @@ class Panels {
   TENSOROPT_INLINE void sum_rows(const float* a, std::size_t count, std::size_t row,
                                  std::size_t column) const {
     const auto columns = count_from(column);
+    const auto vectors = std::max(divided_up(columns, kLanes), kFewest);
+    const float *b = packed_from(column), *bias = bias_from(column);
     float* to = y(row, column);
-    if (count == kRows && columns == kWidth) {
-      sum_whole(a, packed_from(column), to, gemm_.columns);
+    if (count == kRows && columns == vectors * kLanes) {
+      if (block_.term) sum_vectors<Start::Sum>(vectors, a, b, to, gemm_.columns, nullptr);
+      else if (bias) sum_vectors<Start::Row>(vectors, a, b, to, gemm_.columns, bias);
+      else sum_vectors<Start::Zero>(vectors, a, b, to, gemm_.columns, nullptr);
       return;
     }
     // A partial block is computed in a whole one.
     float tile[kRows * kWidth] = {};
-    for (std::size_t r = 0; r < count && extends(); ++r)
-      std::memcpy(tile + r * kWidth, to + r * gemm_.columns, columns * sizeof(float));
-    sum_whole(a, packed_from(column), tile, kWidth);
+    for (std::size_t r = 0; r < count && (block_.term || bias); ++r)
+      std::memcpy(tile + r * kWidth, block_.term ? to + r * gemm_.columns : bias,
+                  columns * sizeof(float));
+    sum_vectors<Start::Sum>(vectors, a, b, tile, kWidth, nullptr);
     for (std::size_t r = 0; r < count; ++r)
       std::memcpy(to + r * gemm_.columns, tile + r * kWidth, columns * sizeof(float));
   }
 
-  TENSOROPT_INLINE void sum_whole(const float* a, const float* b, float* c,
-                                  std::size_t pitch) const {
-    for (std::size_t r = 0; r < kRows; ++r)
-      for (std::size_t v = 0; v < kVectors; ++v) __builtin_prefetch(c + r * pitch + v * kLanes, 1);
-    const Product product{a, kLanes, b, kWidth, c, pitch, kRows, block_.terms, kWidth};
-    if (extends()) sum_block<Unit, kVectors, true, Start::Sum>(product, a, b, c, nullptr);
-    else sum_block<Unit, kVectors, true, Start::Zero>(product, a, b, c, nullptr);
+  // Sums kRows rows of kFewest to kVectors vectors: the last panel is rarely full.
+  template <Start From>
+  TENSOROPT_INLINE void sum_vectors(std::size_t vectors, const float* a, const float* b, float* c,
+                                    std::size_t pitch, const float* bias) const {
+    static_assert(kVectors == 3 && kFewest <= 2);
+    if (vectors == 3) sum_whole<3, From>(a, b, c, pitch, bias);
+    else if (vectors == 2) sum_whole<2, From>(a, b, c, pitch, bias);
+    else sum_whole<kFewest, From>(a, b, c, pitch, bias);
   }
 
-  // Whether y has a bias, or the sums of earlier terms.
-  TENSOROPT_INLINE bool extends() const { return gemm_.bias || block_.term; }
+  template <std::size_t Count, Start From>
+  TENSOROPT_INLINE void sum_whole(const float* a, const float* b, float* c, std::size_t pitch,
+                                  const float* bias) const {
+    for (std::size_t r = 0; r < kRows; ++r)
+      for (std::size_t v = 0; v < Count; ++v) __builtin_prefetch(c + r * pitch + v * kLanes, 1);
+    const Product product{a, kLanes, b, kWidth, c, pitch, kRows, block_.terms, kWidth};
+    sum_block<Unit, Count, true, From>(product, a, b, c, bias);
+  }
 
   const GemmBlock& block_;
   const Gemm& gemm_;

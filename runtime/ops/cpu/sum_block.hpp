@@ -27,22 +27,24 @@ struct Product {
   std::size_t rows, depth, lanes;
 };
 
-enum class Start { Zero, Sum, Decayed };
+enum class Start { Zero, Row, Sum, Decayed };
 
 // The sums of Unit::kRows rows and `Count` vectors. a(r, i) is a[i][r] if `Transposed`, and a[r][i]
-// otherwise. Sums are added to c if they start with it, after c[r][x] was multiplied by factors[x]
+// otherwise. Sums of all rows start with `row`, or with c, after c[r][x] was multiplied by row[x]
 // if it has decayed.
 template <class Unit, std::size_t Count, bool Transposed, Start From>
 TENSOROPT_INLINE void sum_block(const Product& product, const float* a, const float* b, float* c,
-                                const float* factors) {
+                                const float* row) {
   using V = typename Unit::V;
   constexpr std::size_t kRows = Unit::kRows, kLanes = Unit::kLanes;
   typename V::Floats sums[kRows][Count];
   for (std::size_t r = 0; r < kRows; ++r)
     for (std::size_t v = 0; v < Count; ++v) {
       sums[r][v] = typename V::Floats{};
-      if constexpr (From != Start::Zero) sums[r][v] = V::load(c + r * product.c_pitch + v * kLanes);
-      if constexpr (From == Start::Decayed) sums[r][v] *= V::load(factors + v * kLanes);
+      if constexpr (From == Start::Row) sums[r][v] = V::load(row + v * kLanes);
+      else if constexpr (From != Start::Zero)
+        sums[r][v] = V::load(c + r * product.c_pitch + v * kLanes);
+      if constexpr (From == Start::Decayed) sums[r][v] *= V::load(row + v * kLanes);
     }
   TENSOROPT_UNROLLED
   for (std::size_t i = 0; i < product.depth; ++i) {
