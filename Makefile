@@ -236,7 +236,7 @@ bench-packed: build ## Measure: collectives of packed projections next to Megatr
 
 bench-stages: build ## Measure: pipelines next to published steps, and certified cuts (15 minutes)
 	$(BIN)/python bench/stages/megatron.py $(ARGS)
-	$(BIN)/python bench/stages/schedules.py $(ARGS)
+	$(BIN)/python bench/stages/alpa.py $(ARGS)
 	$(BIN)/python bench/stages/cut_bounds.py $(ARGS)
 
 bench-stages-clusters: build ## Measure: pipelines next to measured steps on clusters (ARGS: file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from tensoropt.compiler.protos.types import static_shape
@@ -29,12 +30,18 @@ _AFTER_PRODUCT = frozenset(
 class Mask:
     """Terms that are added to scores, or bools of visible keys, of hidden ones if ``inverted``.
 
-    Scores of hidden keys become ``fill``.
+    Scores of hidden keys become ``fill``. If ``causal``, it hides exactly the later keys.
     """
 
     value: ir.Value
     fill: float | None = None
     inverted: bool = False
+    causal: bool = False
+
+    @property
+    def excludes(self) -> bool:
+        """True if scores of hidden keys become -inf, so that these have no weight in any row."""
+        return self.fill == -math.inf
 
 
 @dataclass
@@ -42,8 +49,8 @@ class Chain:
     """The operands of an attention, its last operation, and its other operations from the last.
 
     One of them is the ``softmax``. Keys are `... d t`. Scores are scaled, bounded by ``softcap`` if
-    it is not 0, and masked. The result of a row without keys is 0 if it is ``guarded``. Weights are
-    dropped with the probability ``ratio``.
+    it is not 0, and masked; the last mask is the first that is applied. The result of a row without
+    keys is 0 if it is ``guarded``. Weights are dropped with the probability ``ratio``.
     """
 
     q: ir.Value
@@ -55,9 +62,18 @@ class Chain:
     scale: float = 1.0
     softcap: float = 0.0
     masks: list[Mask] = field(default_factory=list)
-    causal: bool = False
     guarded: bool = False
     ratio: float = 0.0
+
+    @property
+    def causal(self) -> bool:
+        """True if rows see no later keys."""
+        return any(mask.causal for mask in self.masks)
+
+    @property
+    def other_masks(self) -> list[Mask]:
+        """The masks that are not causal."""
+        return [mask for mask in self.masks if not mask.causal]
 
 
 def read_chain(softmax: ir.Operation) -> Chain | None:
@@ -187,7 +203,7 @@ def _unmasked(chain: Chain, op: ir.Operation) -> ir.Value | None:
         for scores, term in ((0, 1), (1, 0)):
             mask = _unstretched(op.operands[term])
             if static_shape(op.operands[scores].type) == shape and _is_scored(op.operands[scores]):
-                _note(chain, Mask(mask), causal=is_causal_term(mask))
+                chain.masks.append(Mask(mask, causal=is_causal_term(mask)))
                 return op.operands[scores]
     if op.name == "onnx.Where":
         condition, *sides = op.operands
@@ -197,15 +213,9 @@ def _unmasked(chain: Chain, op: ir.Operation) -> ir.Value | None:
             if fill is None or fill.size != 1 or not fill.item() <= HIDDEN:
                 continue
             causal = (sees_later if number else sees_earlier)(condition)
-            _note(chain, Mask(condition, float(fill.item()), bool(number)), causal=causal)
+            chain.masks.append(Mask(condition, float(fill.item()), bool(number), causal))
             return sides[number] if static_shape(sides[number].type) == shape else None
     return None
-
-
-def _note(chain: Chain, mask: Mask, *, causal: bool) -> None:
-    chain.causal |= causal
-    if not causal:
-        chain.masks.append(mask)
 
 
 def _unstretched(mask: ir.Value) -> ir.Value:

@@ -64,15 +64,9 @@ class BlockAttentionPass(Pass):
 def _attention_of(softmax: ir.Operation) -> Chain | None:
     """Return the long attention with a softmax, ``None`` if its operations differ."""
     found = read_chain(softmax)
-    if (
-        found is None
-        or found.softcap
-        or found.ratio
-        or found.guarded
-        or len(found.masks) + found.causal > 1
-    ):
+    if found is None or found.softcap or found.ratio or found.guarded or len(found.masks) > 1:
         return None
-    is_learned = any(mask.fill is None and _is_learned(mask.value) for mask in found.masks)
+    is_learned = any(mask.fill is None and _is_learned(mask.value) for mask in found.other_masks)
     return found if not is_learned and _fits(found) else None
 
 
@@ -122,7 +116,7 @@ def _grouped(
 ) -> ir.Value | None:
     """Return attention to keys and values that are repeated for several heads, if they are."""
     turned = made_by(k, "Transpose")
-    if turned is None or found.masks:
+    if turned is None or found.other_masks:
         return None
     if attribute(turned, "perm") != [0, 1, 3, 2]:
         return None
@@ -138,7 +132,7 @@ def _grouped(
 
 
 def _attend(found: Chain, make: NamedBuild, q: ir.Value, k: ir.Value, v: ir.Value) -> ir.Value:
-    first = found.masks[0] if found.masks else None
+    first = found.other_masks[0] if found.other_masks else None
     mask = None if first is None else first.value
     if first is not None and first.inverted:
         mask = make.unary("Not", first.value)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 from tensoropt.compiler.protos.op_names import NamedBuild, OpNamer
 from tensoropt.compiler.protos.types import static_shape
-from tensoropt.compiler.sharding.rule.attending import can_block, mask_value
+from tensoropt.compiler.sharding.rule.attending import can_block, is_long, mask_value
+from tensoropt.compiler.sharding.rule.describe import describe
+from tensoropt.compiler.sharding.rule.heads import heads_of
+from tensoropt.compiler.sharding.rule.op_info import OpInfo
+from tensoropt.compiler.training.gradients.attention import attention_in_kernel
 from tensoropt.compiler.training.gradients.kernel_attention import Attended, AttentionKernels
+from tensoropt.compiler.training.gradients.registry import ForwardOp, Training
+from tensoropt.compiler.training.gradients.runtime_attention import multi_head_in_kernel
 from tensoropt.dialects import onnx
 from tensoropt.dialects.build import Build, element_type, shape_of, sizes_of
 from tensoropt.dialects.mlir import ir
@@ -27,8 +33,17 @@ __all__ = ["FuseAttentionPass"]
 _SINCE = 13
 """First opset in which Softmax normalises one dimension."""
 
+_VALUES = 3
+"""Query, key and value."""
+
 _HEADS, _GROUPED = 4, 5
 """Dimensions of scores by head, and of scores by key head and query head of each."""
+
+_OPERATORS = {
+    "onnx.Attention": attention_in_kernel,
+    "onnx.com.microsoft.MultiHeadAttention": multi_head_in_kernel,
+}
+"""Operators with a kernel of ONNX Runtime, and their form with ours."""
 
 _BLOCKED = f"onnx.{onnx.BLOCKED_ATTENTION}"
 
@@ -46,8 +61,9 @@ class FuseAttentionPass(Pass):
     Processors have the kernel in float32. GPUs of `architectures`, comma-separated compute
     capabilities times ten, have it for the forms that all of them take. A training step computes in
     `precision`: values in float32 become float32, float16 or bfloat16 later. The module notes the
-    reasons for which attention is kept (`topt.scored`). For `inference`, only long attention with
-    at most one mask is replaced, and no gradient is needed.
+    reasons for which attention is kept (`topt.scored`). For `inference`, only long attention is
+    replaced, and no gradient is needed; on processors, the operators `Attention` and
+    `MultiHeadAttention` are replaced, too.
 
     Refuses nothing. Linear in the operations, and in those of each mask.
     """
@@ -75,6 +91,10 @@ class FuseAttentionPass(Pass):
             for op in [view.operation for view in block] if version >= _SINCE else ():
                 if op.name == _BLOCKED:
                     fused |= fusion.fuse_blocked(op, NamedBuild(namer, op, version))
+                elif op.name in _OPERATORS and self.inference and not self.architectures:
+                    fused |= fusion.fuse_operator(
+                        op, opsets(module), NamedBuild(namer, op, version)
+                    )
                 elif op.name == "onnx.Softmax" and (chain := read_chain(op)) is not None:
                     fused |= fusion.fuse(chain, NamedBuild(namer, chain.last, version))
             if fusion.kernels.refused and not self.inference:
@@ -86,29 +106,35 @@ class FuseAttentionPass(Pass):
 
 @dataclass
 class _Biases:
-    """The bias of each mask, built once for all layers that have it."""
+    """The bias of each list of masks, built once for all layers that have it."""
 
     biases: dict[tuple[Mask, ...], ir.Value] = field(default_factory=dict)
 
     def add(self, make: Build, masks: list[Mask], like: ir.Value) -> ir.Value | None:
-        """Return the sum of the terms of ``masks``, ``None`` without masks."""
+        """Return the bias of ``masks``, the last one applied first; ``None`` without masks."""
         if not masks:
             return None
         key = tuple(masks)
         if key not in self.biases:
-            total, *terms = (_term(make, mask, like) for mask in masks)
-            for term in terms:
-                total = make.add(total, term)
-            self.biases[key] = total
+            bias = None
+            for mask in reversed(masks):
+                bias = _masked(make, mask, bias, like)
+            assert bias is not None
+            self.biases[key] = bias
         return self.biases[key]
 
 
-def _term(make: Build, mask: Mask, like: ir.Value) -> ir.Value:
-    """Return what a mask adds to scores."""
+def _masked(make: Build, mask: Mask, bias: ir.Value | None, like: ir.Value) -> ir.Value:
+    """Return a bias, 0 if ``None``, after a mask: it adds terms, or replaces those of hidden keys.
+
+    Scores are so small next to a fill that it replaces them by a sum.
+    """
     if mask.fill is None:
-        return make.cast(mask.value, element_type(like))
-    fill, zero = make.scalar(mask.fill, like), make.scalar(0.0, like)
-    return make.where(mask.value, *((fill, zero) if mask.inverted else (zero, fill)))
+        terms = make.cast(mask.value, element_type(like))
+        return terms if bias is None else make.add(bias, terms)
+    fill = make.scalar(mask.fill, like)
+    seen = make.scalar(0.0, like) if bias is None else bias
+    return make.where(mask.value, *((fill, seen) if mask.inverted else (seen, fill)))
 
 
 @dataclass
@@ -125,15 +151,20 @@ class _Fusion:
             static_shape(x.type) is None or len(shape_of(x)) != rank for x in (chain.k, chain.v)
         ):
             return False
-        if not self.kernels.trains and not _is_long(chain):
-            return False
-        last = chain.last
+        masks, causal, last = chain.other_masks, chain.causal, chain.last
+        if not self.kernels.trains:
+            # A dropout in inference draws numbers that no step has seeds for.
+            if chain.ratio or not can_block(chain.q, chain.k, chain.v, causal=False):
+                return False
+            if masks and not all(mask.excludes for mask in chain.masks if mask.causal):
+                # Rows without keys have weights for keys that finite terms hide.
+                masks, causal = chain.masks, False
         with ir.InsertionPoint(last):
             q, by_query = _unscaled(chain.q)
             k, by_key = _unscaled(chain.k)
             k, by_turned = _unscaled(_turned(make, k))
             v = chain.v
-            bias = self.masks.add(make, chain.masks, q)
+            bias = self.masks.add(make, masks, q)
             key, value = unrepeated(k), unrepeated(v)
             if key is not None and value is not None:
                 k, v = key, value
@@ -142,7 +173,7 @@ class _Fusion:
                 outer = bias is not None and len(shape_of(bias)) == rank
                 bias = make.unsqueeze(bias, [1]) if bias is not None and outer else bias
             scale = chain.scale * by_query * by_key * by_turned
-            attended = Attended(q, k, v, bias, scale, chain.softcap, chain.causal, chain.ratio)
+            attended = Attended(q, k, v, bias, scale, chain.softcap, causal, chain.ratio)
             if not self.kernels.fit(attended, chain.softmax):
                 return False
             y = attended.build(make)
@@ -151,6 +182,23 @@ class _Fusion:
         last.results[0].replace_all_uses_with(y)
         for op in (last, *chain.others):
             op.erase()
+        return True
+
+    def fuse_operator(self, op: ir.Operation, versions: dict[str, int], make: NamedBuild) -> bool:
+        """Replace a long attention that is an operator; return whether it has a kernel."""
+        info = describe(op, versions)
+        if not _is_long_operator(info):
+            return False
+        training = Training(_no_step, _no_step, kernels=self.kernels)
+        with ir.InsertionPoint(op):
+            forward = ForwardOp(op, info, list(op.operands), make, training)
+            results = _OPERATORS[op.name](forward)
+        if results is None:
+            return False
+        for before, after in zip(op.results, results, strict=True):
+            if after is not None:
+                before.replace_all_uses_with(after)
+        op.erase()
         return True
 
     def fuse_blocked(self, op: ir.Operation, make: NamedBuild) -> bool:
@@ -184,11 +232,20 @@ class _Fusion:
         return True
 
 
-def _is_long(chain: Chain) -> bool:
-    """Return whether scores outweigh the operands, and rows without keys mean the same."""
-    if len(chain.masks) + chain.causal > 1:
+def _no_step(*_: object) -> NoReturn:
+    raise AssertionError("inference has no seed and no buffers")
+
+
+def _is_long_operator(info: OpInfo) -> bool:
+    """Return whether an attention operator has known sizes and is long."""
+    present = [operand for operand in info.operands if operand is not None]
+    if len(present) < _VALUES or any(None in operand.shape for operand in present):
         return False
-    return can_block(chain.q, chain.k, chain.v, causal=False)
+    heads, (query, key, value) = heads_of(info), map(info.shape, range(_VALUES))
+    rows, keys = query[-2] or 0, key[-2] or 0
+    width = (value[-1] or 0) // (1 if len(value) == _HEADS else heads.shared)
+    size = (query[-1] or 0) // (1 if len(query) == _HEADS else heads.queries)
+    return is_long(rows, keys, size + width, causal=False)
 
 
 def _unscaled(value: ir.Value) -> tuple[ir.Value, float]:

@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -24,13 +25,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from graphs.llama import Llama
 from sections import print_lines
 from stages.layered import Degrees, even_chunks, predict
-from stages.schedules import LLAMA_405B, TITAN
-from stages.systems import System
-from train_plans import zero_point
+from stages.systems import PYTORCH_BYTES, System
 
 import tensoropt as to
-from tensoropt.compiler.cost.device import Device, description_text, load_device
-from tensoropt.compiler.pipeline import driver
+from tensoropt.compiler.cost.device import description_text, device_of, load_device
 from tensoropt.compiler.support.errors import UserError
 from tensoropt.compiler.support.units import format_bytes, format_seconds
 from tensoropt.runtime.support.flags import Parser, run_command
@@ -39,16 +37,44 @@ __all__ = ["ROWS", "Row"]
 
 _8B = Llama()
 _70B = Llama(layers=80, width=8192, heads=64, inner=28672)
-_8B_DEGREES = Degrees(8, 8, 1, (32,), 12, 1)
-_70B_DEGREES = Degrees(8, 32, 1, (80,), 16, 1)
 _LOSS = "softmax-cross-entropy:scores,labels"
 _FREEZE = "constant_*"
+_405B = Llama(layers=126, width=16384, heads=128, groups=8, inner=53248)
+TITAN = System(
+    attention="kernel", fuses=True, splits_sequence=True, precision="bfloat16",
+    recompute="blocks", parameter_bytes=2, gradient_bytes=4, optimizer_bytes=12,
+    shards_moments=True, hides_exchange=True, hides_collectives=0.48, attention_rate=0.62,
+    more_scores=1, rest_bytes=PYTORCH_BYTES,
+)  # fmt: skip
+"""torchtitan in its version of the first file, 9dec370, with PyTorch 1963fc8.
+
+PyTorch's attention was FlashAttention 2 unless cuDNN was asked for (pytorch/pytorch, issues 141133
+and 142132), and with context parallelism torchtitan asked for FlashAttention. It has 0.62 of the
+rate of cuDNN on H100 with 16,384 tokens and heads of 128 (arXiv 2407.08608, figures 5 and 6):
+335 of 539 TFLOP/s forward and causal, 322 of 516 backward. In the backward pass of its cross
+entropy, PyTorch has three tensors of scores in float32, ours two. Asynchronous tensor parallelism
+hides 0.48 of the time on average in two pairs of rows, with it and without.
+"""
+_FULL = replace(TITAN, shards_parameters=True, hides_collectives=0.0)
+_ASYNC = replace(_FULL, hides_collectives=TITAN.hides_collectives)
+# Of the products q, k, v, out, gate, up and down of a layer, torchtitan saves the odd ones.
+_REPEATS = ("attention/k/", "attention/out/", "mlp/up/")
+_SELECTIVE = replace(_FULL, recompute="light", repeats=_REPEATS)
+_EAGER = replace(_SELECTIVE, fuses=False)
+# Products of layers in fp8, with their casts, take 1 / 1.5 of the time in bfloat16: so rows 3 and 6
+# differ from rows 2 and 5 by the published fraction.
+_FULL_FP8, _SELECTIVE_FP8, _STAGES_FP8 = (
+    replace(system, layer_rate=1.5) for system in (_FULL, _SELECTIVE, TITAN)
+)
+_PAPER = replace(TITAN, recompute="none", hides_collectives=0.0, attention_rate=1.0)
 # A step has 0.8 of the rate of products alone (decision 85), on GPUs with a peak between the one of
 # SXM, 989 TFLOP/s, and the one of NVL, 835 TFLOP/s (a note of the first file).
-_ASYNC = replace(TITAN, product_rate=0.8 * 835 / 989)
-_VANILLA = replace(_ASYNC, hides_collectives=0.0)
-_PAPER = replace(TITAN, recompute="none", hides_collectives=0.0)
-_TITAN_BYTES, _TITAN_BYTES_PER_S = 96e9, 0.9 * 2.4e12
+_TITAN_GPU = {
+    "float16": 0.8 * 835e12,
+    "bfloat16": 0.8 * 835e12,
+    "bandwidth_bytes_per_s": 0.9 * 2.4e12,
+    "capacity_bytes": 96e9,
+}
 _HEAD = (
     "| row | step | GPUs | texts x tokens | their plan | published | the same plan | ours |\n"
     "|---|---|---:|---|---|---|---|---|"
@@ -58,151 +84,129 @@ _TEXT = """\
 
 `make bench-long-training ARGS=--write`: steps of torchtitan and of Llama 3's paper, next to
 predictions, with the time of a step and the memory per GPU. "The same plan" is the source's on the
-same GPUs: FSDP as a split of batch, parameters and moments, with separate operators between
-products, as ONNX Runtime runs them; tensor parallelism and pipelines by the model of
-[torchtitan's steps](#steps-of-torchtitan-and-alpa-with-pipelines), with fused operators.
-Collectives of tensor parallelism are partly hidden where the source runs it asynchronously. In rows
-with tensor parallelism and bfloat16, products have 0.68 of the rate of our tables on torchtitan's
-GPUs. "Ours" is the fastest plan that fits, by a search with default flags. Steps in fp8 are
-predicted in bfloat16, as tensoropt does not train in fp8. Of selective recomputation, torchtitan
-saves attention and every second product; ours (`light`) saves all products. A search ends after
-seconds, so a slow machine finds less; this one had two cores, shared with other work.
+same GPUs, by the model of [Megatron-LM's steps](#steps-of-megatron-lms-tables-with-pipelines) with
+the properties of the source's system: torchtitan's GPUs have products at 0.68 of the rate of our
+tables, its attention has 0.62 of cuDNN's rate, its products in fp8 take 1 / 1.5 of the time in
+bfloat16 ([decision 85](decisions/0085-published-pipelines.md)). Llama 3's rows have the rates of
+our tables. The exchange of keys and values between ranks that share a text (CP) takes no time.
+"Ours" is the fastest plan in bfloat16 that fits the same GPUs, by a search with default flags. A
+search ends after seconds, so a slow machine finds less; this one had two cores, shared with other
+work. Ratios are predicted over published.
 """
 
 
 @dataclass(frozen=True)
 class Row:
-    """A published step: ``batch`` texts on all GPUs, and the seconds and GiB of the source.
-
-    ``recompute`` is of a source's plan with FSDP alone; ``system`` and ``degrees`` are of one with
-    tensor parallelism or stages. Without ``recompute`` and ``degrees``, the plan cannot be said.
-    """
+    """A published step of texts of ``sequence`` tokens: the seconds and GiB of the source."""
 
     name: str
     model: Llama
-    gpus: int
     sequence: int
-    batch: int
+    degrees: Degrees
     plan: str
+    system: System
     step_s: float
     memory_gib: float | None = None
-    recompute: str | None = None
-    degrees: Degrees | None = None
-    system: System = TITAN
     titan: bool = True
-    searched: bool = True
+
+    @property
+    def gpus(self) -> int:
+        return self.degrees.tensor * self.degrees.replicas * self.degrees.stages
+
+    @property
+    def batch(self) -> int:
+        """The texts of a step on all GPUs."""
+        degrees = self.degrees
+        return degrees.data * degrees.micro_batch * degrees.micro_batches
 
     @property
     def built(self) -> Llama:
         return replace(self.model, sequence=self.sequence, batch=self.batch, dtype="float32")
 
 
-def _by_rate(gpus: int, sequence: int, batch: int, tokens_per_s: float) -> float:
-    """Return the seconds of a step in which each GPU takes ``tokens_per_s``."""
-    return sequence * batch / (gpus * tokens_per_s)
-
-
 def _titan(
-    name: str, model: Llama, size: tuple[int, int, int], plan: str, rate: float,
-    memory_gib: float | None = None, **others: object,
+    name: str, model: Llama, sequence: int, degrees: Degrees, plan: str, system: System,
+    tokens_per_s: float, memory_gib: float | None = None,
 ) -> Row:  # fmt: skip
-    step_s = _by_rate(*size, rate)
-    return Row(name, model, *size, plan, step_s, memory_gib, **others)  # type: ignore[arg-type]
+    """Return a row of torchtitan, with the tokens per second of a GPU."""
+    row = Row(name, model, sequence, degrees, plan, system, 0.0, memory_gib)
+    return replace(row, step_s=sequence * row.batch / (row.gpus * tokens_per_s))
 
 
-def _paper(size: tuple[int, int, int], plan: str, rate: float, degrees: Degrees | None) -> Row:
-    """Return a row of Llama 3's paper, with the rate of a GPU in FLOP/s.
+def _paper(sequence: int, degrees: Degrees, plan: str, flop_per_s: float) -> Row:
+    """Return a row of Llama 3's paper, with the rate of a GPU.
 
     A token takes 6 FLOPs per parameter, and 12 times the width for each key that it sees in a layer
     (arXiv 2204.02311, appendix B).
     """
-    gpus, sequence, batch = size
-    model = LLAMA_405B
-    flops = 6 * 405e9 + 12 * model.layers * model.width * sequence / 2
-    step_s = flops * sequence * batch / (gpus * rate)
-    return Row(
-        "405B, Llama 3", model, gpus, sequence, batch, plan, step_s, degrees=degrees,
-        system=_PAPER, titan=False, searched=False,
-    )  # fmt: skip
+    row = Row("405B, Llama 3", _405B, sequence, degrees, plan, _PAPER, 0.0, titan=False)
+    flops = 6 * 405e9 + 12 * _405B.layers * _405B.width * sequence / 2
+    return replace(row, step_s=flops * sequence * row.batch / (row.gpus * flop_per_s))
 
 
+_8, _128 = (Degrees(1, gpus, 1, (32,), 2, 1) for gpus in (8, 128))
+_ONE, _TWO, _FOUR, _EIGHT = (Degrees(1, 8 // n, 1, (32,), 1, 1, n) for n in (1, 2, 4, 8))
+_64, _256 = Degrees(8, 8, 1, (32,), 12, 1), Degrees(8, 32, 1, (80,), 16, 1)
+_STAGES, _CHUNKS = (Degrees(8, 8, 8, even_chunks(126, n), 4, 8) for n in (8, 16))
+_LAYERS = even_chunks(126, 32)
 ROWS = (
-    _titan("8B, eager", _8B, (8, 8192, 16), "FSDP, selective", 5762, 82.4, recompute="light"),
-    _titan("8B, compiled", _8B, (8, 8192, 16), "FSDP, selective", 6667, 77.0, recompute="light"),
-    _titan("8B, eager", _8B, (128, 8192, 256), "FSDP, selective", 5605, 67.0, recompute="light"),
-    _titan("8B, compiled", _8B, (128, 8192, 256), "FSDP, selective", 6514, 62.0, recompute="light"),
-    _titan("8B, fp8", _8B, (8, 32768, 8), "FSDP 8, full", 3890, 83.9, recompute="blocks"),
-    _titan("8B, fp8", _8B, (8, 131072, 2), "FSDP 2, CP 4, full", 1071, 84.0),
-    _titan(
-        "8B, compiled", _8B, (64, 8192, 96), "FSDP 8, TP 8, per operator", 4378,
-        degrees=_8B_DEGREES, system=_VANILLA,
-    ),
-    _titan(
-        "8B, compiled", _8B, (64, 8192, 96), "the same, async", 4809.4,
-        degrees=_8B_DEGREES, system=_ASYNC, searched=False,
-    ),
-    _titan(
-        "70B, compiled", _70B, (256, 8192, 512), "FSDP 32, TP 8, full", 597.3,
-        degrees=_70B_DEGREES, system=_VANILLA,
-    ),
-    _titan(
-        "70B, compiled", _70B, (256, 8192, 512), "the same, async", 652.4,
-        degrees=_70B_DEGREES, system=_ASYNC, searched=False,
-    ),
-    _titan(
-        "405B, fp8", LLAMA_405B, (512, 8192, 256), "FSDP 8, TP 8, PP 8, 1F1B", 100, 82.5,
-        degrees=Degrees(8, 8, 8, even_chunks(126, 8), 4, 8), searched=False,
-    ),
-    _titan(
-        "405B, fp8", LLAMA_405B, (512, 8192, 256), "the same, interleaved", 128, 72.7,
-        degrees=Degrees(8, 8, 8, even_chunks(126, 16), 4, 8), searched=False,
-    ),
-    _paper(
-        (8192, 8192, 2048), "TP 8, PP 16, DP 64", 430e12,
-        Degrees(8, 64, 16, even_chunks(126, 32), 1, 32),
-    ),
-    _paper(
-        (16384, 8192, 2048), "TP 8, PP 16, DP 128", 400e12,
-        Degrees(8, 128, 16, even_chunks(126, 32), 1, 16),
-    ),
-    _paper((16384, 131072, 128), "TP 8, CP 16, PP 16, DP 8", 380e12, None),
-)  # fmt: skip
+    _titan("8B, eager", _8B, 8192, _8, "FSDP, selective", _EAGER, 5762, 82.4),
+    _titan("8B, compiled", _8B, 8192, _8, "FSDP, selective", _SELECTIVE, 6667, 77.0),
+    _titan("8B, fp8", _8B, 8192, _8, "FSDP, selective", _SELECTIVE_FP8, 8532, 76.8),
+    _titan("8B, eager", _8B, 8192, _128, "FSDP, selective", _EAGER, 5605, 67.0),
+    _titan("8B, compiled", _8B, 8192, _128, "FSDP, selective", _SELECTIVE, 6514, 62.0),
+    _titan("8B, fp8", _8B, 8192, _128, "FSDP, selective", _SELECTIVE_FP8, 8380, 61.8),
+    _titan("8B, fp8", _8B, 32768, _ONE, "FSDP 8, full", _FULL_FP8, 3890, 83.9),
+    _titan("8B, fp8", _8B, 65536, _TWO, "FSDP 4, CP 2, full", _FULL_FP8, 2540, 84.2),
+    _titan("8B, fp8", _8B, 131072, _FOUR, "FSDP 2, CP 4, full", _FULL_FP8, 1071, 84.0),
+    _titan("8B, fp8", _8B, 262144, _EIGHT, "CP 8, full", _FULL_FP8, 548, 84.5),
+    _titan("8B, compiled", _8B, 8192, _64, "FSDP 8, TP 8, per operator", _FULL, 4378),
+    _titan("8B, compiled", _8B, 8192, _64, "the same, async", _ASYNC, 4809.4),
+    _titan("70B, compiled", _70B, 8192, _256, "FSDP 32, TP 8, full", _FULL, 597.3),
+    _titan("70B, compiled", _70B, 8192, _256, "the same, async", _ASYNC, 652.4),
+    _titan("405B, fp8", _405B, 8192, _STAGES, "FSDP 8, TP 8, PP 8, 1F1B", _STAGES_FP8, 100, 82.5),
+    _titan("405B, fp8", _405B, 8192, _CHUNKS, "the same, interleaved", _STAGES_FP8, 128, 72.7),
+    _paper(8192, Degrees(8, 64, 16, _LAYERS, 1, 32), "TP 8, PP 16, DP 64", 430e12),
+    _paper(8192, Degrees(8, 128, 16, _LAYERS, 1, 16), "TP 8, PP 16, DP 128", 400e12),
+    _paper(131072, Degrees(8, 8, 16, _LAYERS, 1, 16, 16), "TP 8, CP 16, PP 16, DP 8", 380e12),
+)
 
 
-def _gpu(folder: Path, row: Row) -> Path:
-    """Return the file with a description of the GPUs of a row."""
+def _gpu(row: Row) -> str:
+    """Return the description of the GPUs of a row."""
     text = description_text("h100")
-    if row.titan:
-        text = re.sub(r"(?m)^bandwidth_bytes_per_s = 3.015e12.*$",
-                      f"bandwidth_bytes_per_s = {_TITAN_BYTES_PER_S}", text)  # fmt: skip
-        text = re.sub(r"(?m)^capacity_bytes = .*$", f"capacity_bytes = {_TITAN_BYTES}", text)
-    path = folder / "gpu.toml"
-    path.write_text(text, encoding="utf-8")
-    return path
+    if not row.titan:
+        return text
+    for name, number in _TITAN_GPU.items():
+        text, count = re.subn(rf"(?m)^{name} = .*$", f"{name} = {number}", text, count=1)
+        assert count, name
+    return text
 
 
-def _theirs(row: Row, model: Path, device: Device) -> tuple[float, float] | None:
-    """Return the predicted seconds and bytes of the source's plan, ``None`` if it has no form."""
-    if row.degrees is not None:
-        sizes = replace(row.model, sequence=row.sequence)
-        kinds = [[device]] * row.degrees.stages
-        found = predict(sizes, row.system, row.degrees, kinds)
-        return found.time_s, found.memory_bytes
-    if row.recompute is None:
-        return None
-    module = driver.load(model, {}, training=True)
-    driver.run_phase(module, "prepare", training=True)
-    training = to.Training(_LOSS, precision="bfloat16", recompute=row.recompute, freeze=_FREEZE)
-    driver.train(module, training.step().for_device(device))
-    point = zero_point(module, row.gpus, 3, device)
-    return point.time_s, point.memory_bytes
+def _theirs(row: Row) -> tuple[float, float]:
+    """Return the predicted seconds and bytes of the source's plan."""
+    device = device_of(_gpu(row), "gpu.toml")
+    sizes = replace(row.model, sequence=row.sequence)
+    step = predict(sizes, row.system, row.degrees, [[device]] * row.degrees.stages)
+    return step.time_s, step.memory_bytes
 
 
-def _ours(row: Row, model: Path, device: Path) -> tuple[float, float, str]:
-    """Return the seconds and bytes of our fastest plan that fits, and its recomputation."""
+@cache
+def _ours(model: Llama, gpus: int, description: str) -> tuple[float, float, str] | None:
+    """Return the seconds, the bytes and the choices of our fastest plan that fits."""
     training = to.Training(_LOSS, precision="bfloat16", freeze=_FREEZE)
-    limit = int(load_device(str(device)).memory_capacity_bytes or 0)
-    point = to.load(model).frontier(row.gpus, device, memory=limit, train=training).fastest
+    with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as folder:
+        device = Path(folder) / "gpu.toml"
+        device.write_text(description, encoding="utf-8")
+        limit = int(load_device(str(device)).memory_capacity_bytes or 0)
+        loaded = to.load(model.build("model").save(Path(folder)))
+        try:
+            point = loaded.frontier(gpus, device, memory=limit, train=training).fastest
+        except UserError as error:
+            print(error, file=sys.stderr)
+            return None
+        finally:
+            load_device.cache_clear()
     mesh = "x".join(map(str, point.found.mesh))
     return point.time_s, point.process_bytes, f"{mesh}, {point.found.recompute}"
 
@@ -213,25 +217,23 @@ def _cell(time_s: float, memory_bytes: float | None, more: str = "") -> str:
 
 
 def _line(number: int, row: Row) -> str:
-    with tempfile.TemporaryDirectory(prefix="tensoropt-bench-") as name:
-        folder = Path(name)
-        device, model = _gpu(folder, row), row.built.build("model").save(folder)
-        theirs = _theirs(row, model, load_device(str(device)))
-        same = "cannot be pinned" if theirs is None else _ratio(row, *theirs)
-        try:
-            ours = _ratio(row, *_ours(row, model, device)) if row.searched else "not searched"
-        except UserError as error:
-            ours = str(error)
-    load_device.cache_clear()
+    if row.model == _405B:
+        ours = "not searched"
+    else:
+        point = _ours(row.built, row.gpus, _gpu(row))
+        ours = "none fits" if point is None else _ratio(row, *point)
     published = _cell(row.step_s, None if row.memory_gib is None else row.memory_gib * 2**30)
     texts = f"{row.batch:,} x {row.sequence:,}"
+    same = _ratio(row, *_theirs(row))
     cells = (number, row.name, f"{row.gpus:,}", texts, row.plan, published, same, ours)
     return f"| {' | '.join(map(str, cells))} |"
 
 
 def _ratio(row: Row, time_s: float, memory_bytes: float, plan: str = "") -> str:
-    more = f" ({time_s / row.step_s:.2f})" + (f" {plan}" if plan else "")
-    return _cell(time_s, memory_bytes, more)
+    ratios = f"{time_s / row.step_s:.2f}"
+    if row.memory_gib is not None and not plan:
+        ratios += f", {memory_bytes / (row.memory_gib * 2**30):.2f}"
+    return _cell(time_s, memory_bytes, f" ({ratios})" + (f" {plan}" if plan else ""))
 
 
 def _lines(numbers: Sequence[int]) -> Iterator[str]:

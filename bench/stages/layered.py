@@ -58,10 +58,12 @@ _BETWEEN = ("node:layer?/*norm*/*", "node:layer?/add", "node:layer?/add_1")
 
 @dataclass(frozen=True)
 class Degrees:
-    """Degrees of tensor, data and pipeline parallelism, and micro-batches.
+    """Degrees of tensor, data, pipeline and context parallelism, and micro-batches.
 
     ``layers`` of each chunk are without the start and the end of the model. Chunk ``n`` is on stage
-    ``n`` modulo ``stages``.
+    ``n`` modulo ``stages``. ``context`` ranks share the tokens of a text in a balanced order: the
+    attention of a rank takes ``context`` times the time of a text with the rank's tokens alone. The
+    exchange of keys and values takes no time.
     """
 
     tensor: int
@@ -70,6 +72,12 @@ class Degrees:
     layers: tuple[int, ...]
     micro_batch: int
     micro_batches: int
+    context: int = 1
+
+    @property
+    def replicas(self) -> int:
+        """The number of ranks that share the state of a part of a layer."""
+        return self.data * self.context
 
     @property
     def chunks(self) -> int:
@@ -141,6 +149,14 @@ class _Parts:
     layer: _Part
     end: _Part
 
+    @property
+    def gathered(self) -> float:
+        """The most parameters that replicas gather at a time: a layer and the next, and the ends.
+
+        FSDP keeps the embedding and the last product in one group, which is gathered once.
+        """
+        return self.start.parameters + 2 * self.layer.parameters + self.end.parameters
+
     def chunks(self, layers: Sequence[int]) -> list[_Part]:
         found = []
         for number, count in enumerate(layers):
@@ -207,6 +223,8 @@ def _parts(
         own = graph.nodes[node]
         if isinstance(own, Argument) and own.state == "parameter":
             parameters[int(chunks[node])] += size / system.parameter_bytes
+    scores = micro_batch * model.sequence * model.vocabulary // tensor
+    costs[-1].working_bytes += system.more_scores * 4 * scores
     start, _, layer, _, end = map(_Part, costs, parameters)
     return _Parts(start, layer, end)
 
@@ -223,17 +241,21 @@ def predict(
     ``devices`` has the kinds of device of each stage: the slowest replica sets the pace. The first
     of them describes the links between nodes.
     """
+    model = replace(model, sequence=model.sequence // degrees.context)
+    system = replace(system, attention_rate=system.attention_rate / degrees.context)
     own = family or degrees.family
     places = own.place(degrees.stages, degrees.chunks)
     slowest = _slowest(model, system, degrees, devices, places)
     parts = [part.costs for part in slowest]
     costs = _costs(model, system, degrees, parts, places, devices[0][0])
     found = execute(generate(own, degrees.stages, degrees.micro_batches, costs).schedule, costs)
+    gathered = _parts(model, system, degrees.tensor, degrees.micro_batch, devices[0][0]).gathered
     ends, sizes = [], []
     for stage in range(degrees.stages):
         numbers = [number for number, place in enumerate(places) if place == stage]
         parameters = sum(slowest[number].parameters for number in numbers)
-        update = Update(system, degrees.tensor, degrees.data, parameters, devices[0][0])
+        replicas = degrees.tensor, degrees.replicas, parameters, gathered
+        update = Update(system, *replicas, devices[0][0])
         hidden_s = (
             sum(costs[number].backward_s + costs[number].weights_s for number in numbers),
             sum(costs[number].forward_s for number in numbers),
@@ -275,7 +297,7 @@ def _costs(
 
     Chunks that follow each other on one stage send nothing.
     """
-    link = stage_link(device, degrees.stages, (degrees.data, degrees.tensor))
+    link = stage_link(device, degrees.stages, (degrees.replicas, degrees.tensor))
     elements = degrees.micro_batch * model.sequence * model.width / degrees.tensor
     item_bytes = 4 if system.precision == "float32" else 2
     message_s = link.send_s(elements * item_bytes)

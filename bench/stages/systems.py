@@ -37,15 +37,20 @@ class System:
     """Properties of the system that ran a step.
 
     ``attention`` has separate operators, or one kernel that keeps no scores. The system ``fuses``
-    element-wise operators that follow each other. Products reach ``product_rate`` of their rate in
-    our tables. It ``splits_sequence`` between layers, or has the whole activations on each rank. A
-    parameter has ``parameter_bytes``, gradients of ``gradient_bytes``, and ``optimizer_bytes`` of
-    moments and of a copy in float32, which replicas share if it ``shards_moments``.
+    element-wise operators that follow each other. Products and attention reach ``product_rate`` of
+    their rate in our tables; on top of that, attention has ``attention_rate``, and products of
+    layers ``layer_rate``. The products of a layer with one of the names ``repeats`` are computed
+    again in the backward pass, and not kept. It ``splits_sequence`` between layers, or has the
+    whole activations on each rank. A parameter has ``parameter_bytes``, gradients of
+    ``gradient_bytes``, and ``optimizer_bytes`` of moments and of a copy in float32, which replicas
+    share if it ``shards_moments``. If it ``shards_parameters`` (FSDP), replicas share gradients,
+    too, and gather the parameters of a layer for each pass.
 
     It hides a share ``hides_collectives`` of the collectives between the ranks of a layer, except
     for their first part, and ``hides_exchange`` of gradients and of new parameters while stages
     compute. A stage that ``waits_for_sends`` computes nothing while it sends or receives. A step
-    has ``step_s`` in addition, and a process ``rest_bytes``.
+    has ``step_s`` in addition, and a process ``rest_bytes``. The loss has ``more_scores`` tensors
+    of scores in float32 more than ours.
     """
 
     attention: Literal["operators", "kernel"]
@@ -56,13 +61,18 @@ class System:
     gradient_bytes: int
     optimizer_bytes: int
     product_rate: float = 1.0
+    attention_rate: float = 1.0
+    layer_rate: float = 1.0
+    repeats: tuple[str, ...] = ()
     splits_sequence: bool = False
     shards_moments: bool = False
+    shards_parameters: bool = False
     hides_collectives: float = 0.0
     hides_exchange: bool = False
     waits_for_sends: bool = False
     step_s: float = 0.0
     rest_bytes: int = 0
+    more_scores: int = 0
 
     @property
     def planned(self) -> System:
@@ -89,12 +99,40 @@ def times_of(point: FrontierPoint, system: System, device: Device) -> NodeTimes:
             own[step.node] += step.time_s / times.order.times[step.node]
     hidden = system.hides_collectives * (1 - 1 / ranks)
     times.run_s -= hidden * np.where(times.order.runs_once, 0.0, sent_s)
-    products = [isinstance(n, Op) and n.info.name in _PRODUCTS for n in graph.nodes]
-    times.run_s += np.where(products, op_s * (1 / system.product_rate - 1), 0.0)
+    times.run_s += op_s * _longer(graph, system)
+    repeated = [index for index, node in enumerate(graph.nodes) if _repeats(system, node)]
+    times.run_s[repeated] += op_s[repeated] / (system.product_rate * system.layer_rate)
     if system.fuses:
         for group in _chains(graph):
             _fuse(times, graph, op_s, group, device)
+    for index in repeated:
+        for sizes in (times.kept_bytes, times.bytes):
+            sizes[list(graph.nodes[index].results)] = 0
     return times
+
+
+def _longer(graph: Graph, system: System) -> Floats:
+    """Return the share of its time in our tables that each node takes longer."""
+    rates = np.ones(len(graph.nodes))
+    for index, node in enumerate(graph.nodes):
+        if not isinstance(node, Op) or node.info.name not in _PRODUCTS:
+            continue
+        rates[index] = system.product_rate
+        if node.info.name in ATTENTIONS:
+            rates[index] *= system.attention_rate
+        elif node.name.startswith("layer"):
+            rates[index] *= system.layer_rate
+    return 1 / rates - 1
+
+
+def _repeats(system: System, node: object) -> bool:
+    """Return whether a node is a product that the backward pass computes again."""
+    return (
+        isinstance(node, Op)
+        and node.phase == "forward"
+        and node.info.name in _PRODUCTS
+        and any(name in node.name for name in system.repeats)
+    )
 
 
 def _chains(graph: Graph) -> Iterable[list[int]]:

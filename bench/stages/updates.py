@@ -20,12 +20,16 @@ __all__ = ["Update"]
 
 @dataclass(frozen=True)
 class Update:
-    """The end of a step on a rank with ``parameters``: of ``data`` replicas of ``tensor`` ranks."""
+    """The end of a step on a rank with ``parameters``: of ``data`` replicas of ``tensor`` ranks.
+
+    Replicas that share parameters gather ``gathered`` of them at a time.
+    """
 
     system: System
     tensor: int
     data: int
     parameters: float
+    gathered: float
     device: Device
 
     @property
@@ -38,8 +42,13 @@ class Update:
     def static_bytes(self) -> int:
         """The memory of parameters, gradients and moments, and of the process."""
         own = self.system
-        each = own.parameter_bytes + own.gradient_bytes + self._shared_bytes
-        return int(self.parameters * each) + own.rest_bytes
+        if own.shards_parameters:
+            each = own.gradient_bytes / self.data + self._shared_bytes
+            size = self.parameters * each + self.gathered * own.parameter_bytes
+        else:
+            each = own.parameter_bytes + own.gradient_bytes + self._shared_bytes
+            size = self.parameters * each
+        return int(size) + own.rest_bytes
 
     @property
     def rest_s(self) -> float:
@@ -61,6 +70,8 @@ class Update:
         else:
             reduce_s = self._reshard_s(own.gradient_bytes, sums, split)
             gather_s = self._reshard_s(own.parameter_bytes, split, whole)
+        if own.shards_parameters:  # for the backward pass once more
+            reduce_s += gather_s
         if own.hides_exchange:
             return max(0.0, reduce_s - backward_s) + max(0.0, gather_s - forward_s)
         return reduce_s + gather_s

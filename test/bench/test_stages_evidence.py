@@ -7,7 +7,9 @@ import itertools
 
 import numpy as np
 import pytest
+from accuracy import long_training
 from accuracy.gpu_plans import fastest_plan, steps_of
+from accuracy.long_training import TITAN
 from graphs.gpt import Gpt
 from graphs.llama import Llama
 from hypothesis import given
@@ -17,7 +19,6 @@ from stages.clusters import Run, best_configurations, runs_of
 from stages.cut_bounds import least_slowest_s
 from stages.layered import Degrees, even_chunks, predict
 from stages.megatron import SETTINGS
-from stages.schedules import TITAN
 from stages.systems import System
 from stages.updates import Update
 
@@ -31,6 +32,11 @@ PLAIN = System(
     gradient_bytes=4, optimizer_bytes=8,
 )  # fmt: skip
 H100 = load_device("h100")
+
+
+LLAMA = Llama(
+    layers=5, width=256, heads=4, groups=4, inner=512, vocabulary=512, sequence=8192, batch=4
+)
 
 
 @given(st.lists(st.floats(0.01, 9.0), min_size=2, max_size=6), st.integers(2, 3))
@@ -80,10 +86,66 @@ def test_a_stage_sends_itself_nothing() -> None:
 
 def test_shared_moments_are_a_part_and_a_gather() -> None:
     shares = dataclasses.replace(PLAIN, shards_moments=True)
-    whole, own = (Update(system, 8, 4, 1e9, H100) for system in (PLAIN, shares))
+    whole, own = (Update(system, 8, 4, 1e9, 0, H100) for system in (PLAIN, shares))
     assert own.static_bytes == int(1e9 * (4 + 4 + 8 / 4)) < whole.static_bytes
     assert own.exchange_s(0.0, 0.0) == pytest.approx(whole.exchange_s(0.0, 0.0), rel=1e-3)
-    assert Update(shares, 8, 1, 1e9, H100).exchange_s(0.0, 0.0) == 0
+    assert Update(shares, 8, 1, 1e9, 0, H100).exchange_s(0.0, 0.0) == 0
+
+
+def test_shared_parameters_are_gathered_for_each_pass() -> None:
+    shares = dataclasses.replace(PLAIN, shards_moments=True)
+    gathers = dataclasses.replace(shares, shards_parameters=True)
+    one, own = (Update(system, 8, 4, 1e9, 1e7, H100) for system in (shares, gathers))
+    assert own.static_bytes == int(1e9 * (4 + 8) / 4 + 1e7 * 4)
+    hidden = dataclasses.replace(shares, hides_exchange=True)
+    gather_s = Update(hidden, 8, 4, 1e9, 1e7, H100).exchange_s(1e9, 0.0)
+    assert own.exchange_s(0.0, 0.0) == pytest.approx(one.exchange_s(0.0, 0.0) + gather_s)
+
+
+def _layer(system: System) -> Costs:
+    return layered._parts(LLAMA, system, 1, LLAMA.batch, H100).layer.costs
+
+
+def test_slower_attention_and_products_take_longer() -> None:
+    """A step whose products all have half of the rate is the sum of the two halves."""
+    own = _layer(TITAN)
+    rates = {"attention_rate": TITAN.attention_rate / 2}, {"layer_rate": 0.5}
+    attention, products = (_layer(dataclasses.replace(TITAN, **rate)) for rate in rates)
+    both = _layer(dataclasses.replace(TITAN, product_rate=0.5))
+    assert attention.forward_s > own.forward_s < products.forward_s
+    sums_s = attention.forward_s + products.forward_s - own.forward_s
+    assert both.forward_s == pytest.approx(sums_s)
+
+
+def test_repeated_products_take_time_and_are_not_kept() -> None:
+    light = dataclasses.replace(TITAN, recompute="light")
+    own = _layer(light)
+    repeated = _layer(dataclasses.replace(light, repeats=("mlp/up/",)))
+    saved = LLAMA.batch * LLAMA.sequence * LLAMA.inner * 2
+    assert own.kept_bytes - repeated.kept_bytes == saved
+    assert repeated.forward_s > own.forward_s
+
+
+def test_ranks_with_parts_of_a_text_attend_to_all_of_it() -> None:
+    """Two ranks share the tokens of a text, and half of its pairs of tokens is twice as many."""
+    degrees = Degrees(1, 1, 1, (LLAMA.layers,), 2, 1)
+    system = dataclasses.replace(TITAN, rest_bytes=0)
+    half = dataclasses.replace(LLAMA, sequence=LLAMA.sequence // 2)
+    slower = dataclasses.replace(system, attention_rate=system.attention_rate / 2)
+    own = predict(LLAMA, system, dataclasses.replace(degrees, context=2), [[H100]])
+    alone = predict(half, slower, degrees, [[H100]])
+    assert own.pipeline_s == alone.pipeline_s
+    assert own.memory_bytes < alone.memory_bytes  # they share moments
+
+
+def test_long_steps_are_predicted() -> None:
+    """Of published steps with 8B parameters, all but two with four and more parts of a text."""
+    rows = [row for row in long_training.ROWS if row.name.startswith("8B")]
+    for row in (row for row in rows if row.degrees.context <= 2):
+        time_s, memory_bytes = long_training._theirs(row)
+        assert time_s == pytest.approx(row.step_s, rel=0.1), row
+        if row.memory_gib is not None:
+            assert memory_bytes == pytest.approx(row.memory_gib * 2**30, rel=0.1), row
 
 
 def test_published_parameters_are_those_of_the_rows() -> None:
@@ -157,11 +219,8 @@ def test_splits_have_as_many_gpus_and_texts_as_megatrons() -> None:
 
 
 def test_ranks_of_a_layer_gather_activations_and_no_weights() -> None:
-    llama = Llama(
-        layers=5, width=256, heads=4, groups=4, inner=512, vocabulary=512, sequence=8192, batch=4
-    )
     system = dataclasses.replace(TITAN.planned, recompute="none")
-    point = layered._point(llama, system, 2, 4, H100)
+    point = layered._point(LLAMA, system, 2, 4, H100)
     graph, gathered = point.tables.graph, 0
     for node, step in steps_of(point):
         if step.movement is None or step.movement.kind != "all_gather" or node.phase == "update":
@@ -170,6 +229,6 @@ def test_ranks_of_a_layer_gather_activations_and_no_weights() -> None:
         info = graph.values[step.movement.value].info
         assert info is not None
         if node.name.startswith("layer"):
-            assert llama.sequence in info.sizes, node.name
+            assert LLAMA.sequence in info.sizes, node.name
             gathered += 1
     assert gathered > 3 * 3

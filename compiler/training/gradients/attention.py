@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from tensoropt.compiler.shapes.causality import is_causal_term, sees_earlier
 from tensoropt.compiler.sharding.rule.attending import mask_value, visible_keys
 from tensoropt.compiler.sharding.rule.heads import Heads, grouped_bias, heads_of
 from tensoropt.compiler.training.gradients.heads import (
@@ -26,7 +27,7 @@ from tensoropt.dialects.build import element_type, onnx_attr, shape_of, sizes_of
 from tensoropt.dialects.elements import element_of
 from tensoropt.dialects.mlir import ir
 
-__all__: list[str] = []
+__all__ = ["attention_in_kernel"]
 
 _MASK, _CACHE, _LENGTHS = 3, (4, 5), 6
 _PACKED = 3
@@ -37,20 +38,19 @@ _FLOAT = 1
 @decomposition("Attention")
 def attention(f: ForwardOp) -> Sequence[ir.Value | None]:
     """Return the result, keys and values by head, and the requested scores."""
-    make, (query, key, value) = f.make, f.operands[:3]
-    value = make.cast(value, element_type(query))
     if any(map(f.has, (*_CACHE, _LENGTHS))):
         raise f.unsupported("it reads a cache of keys and values, which training does not have")
-    if max(int(f.info.attribute(f"{side}_window_size", -1)) for side in ("left", "right")) >= 0:
+    if _has_window(f):
         raise f.unsupported("a row sees a window of the keys")
+    fused = attention_in_kernel(f)
+    if fused is not None:
+        return fused
+    make, (query, key, value) = f.make, f.operands[:3]
+    value = make.cast(value, element_type(query))
     heads = heads_of(f.info)
     q, k = heads.query(make, query), heads.key(make, key, flip=True)
     v = heads.key(make, value, flip=False)
-    scale = float(f.info.attribute("scale", 1.0 / math.sqrt(shape_of(q)[-1] or 1)))
-    causal = bool(f.info.attribute("is_causal", 0))
-    fused = _in_kernel(f, heads, (query, key, value), scale, causal=causal)
-    if fused is not None:
-        return [fused, *_unpacked(f, heads, key)][: len(f.op.results)]
+    scale, causal = _scale_of(f, q), bool(f.info.attribute("is_causal", 0))
     y = attend_in_blocks(make, q, k, v, scale, causal=causal) if _is_plain(f) else None
     scores = None
     if y is None:
@@ -71,25 +71,41 @@ def _unpacked(f: ForwardOp, heads: Heads, key: ir.Value) -> list[ir.Value | None
     ]
 
 
-def _in_kernel(
-    f: ForwardOp, heads: Heads, values: Sequence[ir.Value], scale: float, *, causal: bool
-) -> ir.Value | None:
-    """Return attention as one operation with a kernel, ``None`` if the kernel lacks its form."""
-    make, (query, key, value) = f.make, values
+def attention_in_kernel(f: ForwardOp) -> list[ir.Value | None] | None:
+    """Return the results with attention as one operation, ``None`` if the kernel lacks its form."""
     is_wide = f.info.attribute("softmax_precision", _FLOAT) == _FLOAT
     kernels = f.training.kernels
-    if kernels is None or f.has_result(3) or not is_wide:
+    if kernels is None or f.has_result(3) or not is_wide or _has_window(f):
         return None
+    if any(map(f.has, (*_CACHE, _LENGTHS))):
+        return None
+    make, heads, (query, key) = f.make, heads_of(f.info), f.operands[:2]
+    value = make.cast(f.operands[2], element_type(query))
     queries = Heads(heads.queries, 1)
     q, k, v = queries.query(make, query), heads.unpack(make, key), heads.unpack(make, value)
-    bias = None
+    bias, causal = None, bool(f.info.attribute("is_causal", 0))
     if f.has(_MASK):
-        bias = _explicit_mask(f, f.operands[_MASK], q, sizes_of(k)[-2], -math.inf)[1]
+        mask = f.operands[_MASK]
+        if sees_earlier(mask) or is_causal_term(mask):
+            causal = True
+        else:
+            bias = _explicit_mask(f, mask, q, sizes_of(k)[-2], -math.inf)[1]
     softcap = float(f.info.attribute("softcap", 0.0))
-    attended = Attended(q, k, v, bias, scale, softcap, causal)
+    attended = Attended(q, k, v, bias, _scale_of(f, q), softcap, causal)
     if not kernels.fit(attended, f.op):
         return None
-    return queries.result(make, attended.build(make), packed=len(f.info.shape(0)) == _PACKED)
+    y = queries.result(make, attended.build(make), packed=len(f.info.shape(0)) == _PACKED)
+    return [y, *_unpacked(f, heads, key)][: len(f.op.results)]
+
+
+def _scale_of(f: ForwardOp, q: ir.Value) -> float:
+    return float(f.info.attribute("scale", 1.0 / math.sqrt(shape_of(q)[-1] or 1)))
+
+
+def _has_window(f: ForwardOp) -> bool:
+    """Return whether a row sees a window of the keys."""
+    sizes = (int(f.info.attribute(f"{side}_window_size", -1)) for side in ("left", "right"))
+    return max(sizes) >= 0
 
 
 def _is_plain(f: ForwardOp) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tensoropt.compiler.sharding.rule.attending import positions, visible_keys
 from tensoropt.compiler.sharding.rule.heads import Heads, grouped_bias, heads_of, rotated
@@ -19,7 +19,10 @@ from tensoropt.compiler.training.gradients.registry import ForwardOp, decomposit
 from tensoropt.dialects.build import element_type, shape_of, sizes_of
 from tensoropt.dialects.mlir import ir
 
-__all__: list[str] = []
+__all__ = ["multi_head_in_kernel"]
+
+_PACKED = 3
+"""Dimensions of values with heads in the last one."""
 
 _CACHE = "it reads a cache of keys and values, which training does not have"
 
@@ -39,16 +42,13 @@ def _result(
 
     If ``causal``, rows see no later keys either.
     """
+    fused = _in_kernel(f, heads, query, key, value, biases=biases, softcap=softcap, causal=causal)
+    if fused is not None:
+        return fused
     make = f.make
     q, k = heads.query(make, query), heads.key(make, key, flip=True)
     v = heads.key(make, value, flip=False)
-    scale = float(f.info.attribute("scale", 0.0)) or 1.0 / math.sqrt(shape_of(q)[-1] or 1)
-    if f.training.kernels is not None:
-        queries, bias = Heads(heads.queries, 1), add_present(make, biases)
-        plain = queries.query(make, query), heads.unpack(make, key), heads.unpack(make, value)
-        attended = Attended(*plain, bias, scale, softcap, causal)
-        if f.training.kernels.fit(attended, f.op):
-            return queries.result(make, attended.build(make), packed=True)
+    scale = _scale_of(f, q)
     added = [grouped_bias(make, heads, bias) for bias in biases if bias is not None]
     if not added and not softcap and (y := attend_in_blocks(make, q, k, v, scale, causal=causal)):
         return heads.result(make, y, packed=True)
@@ -60,43 +60,97 @@ def _result(
     return heads.result(make, make.matmul(weights, v), packed=True)
 
 
+def _in_kernel(
+    f: ForwardOp,
+    heads: Heads,
+    query: ir.Value,
+    key: ir.Value,
+    value: ir.Value,
+    *,
+    biases: Sequence[ir.Value | None],
+    softcap: float = 0.0,
+    causal: bool = False,
+) -> ir.Value | None:
+    """Return the same attention as one operation, ``None`` if the kernel lacks its form."""
+    make, kernels = f.make, f.training.kernels
+    if kernels is None:
+        return None
+    queries, bias = Heads(heads.queries, 1), add_present(make, biases)
+    q, k, v = queries.query(make, query), heads.unpack(make, key), heads.unpack(make, value)
+    attended = Attended(q, k, v, bias, _scale_of(f, q), softcap, causal)
+    if not kernels.fit(attended, f.op):
+        return None
+    return queries.result(make, attended.build(make), packed=True)
+
+
+def _scale_of(f: ForwardOp, q: ir.Value) -> float:
+    return float(f.info.attribute("scale", 0.0)) or 1.0 / math.sqrt(shape_of(q)[-1] or 1)
+
+
 def _padding(f: ForwardOp, index: int, keys: int, like: ir.Value) -> ir.Value | None:
     """Return the bias of a mask of keys: a length, or a 0 or 1 per key, for each sequence."""
     if not f.has(index):
         return None
     make, mask, shape = f.make, f.operands[index], sizes_of(f.operands[index])
     hidden = float(f.info.attribute("mask_filter_value", -10000.0))
-    batch = f.info.shape(0)[0]
-    if len(shape) == 1 and shape[0] == batch:
+    if not _is_per_text(shape, f.info.shape(0)[0], keys):
+        raise f.unsupported(f"a mask of shape {shape}, expected a length or a mask per sequence")
+    if len(shape) == 1:
         lengths = make.unsqueeze(mask, [1, 2, 3])
         seen = make.compare("Less", make.cast(positions(make, keys), element_type(mask)), lengths)
-    elif len(shape) in (2, 3) and shape[0] == batch and shape[-1] == keys:
+    else:
         mask = make.unsqueeze(mask, [1, 2] if len(shape) == 2 else [1])
         seen = make.compare("Greater", mask, make.scalar(0, mask))
-    else:
-        raise f.unsupported(f"a mask of shape {shape}, expected a length or a mask per sequence")
     return boolean_bias(make, seen, like, hidden)
+
+
+def _is_per_text(shape: Sequence[int | None], batch: int | None, keys: int | None) -> bool:
+    """Return whether a mask has a length, or a 0 or 1 for each key, for each sequence."""
+    if len(shape) not in (1, 2, 3) or shape[0] != batch:
+        return False
+    return len(shape) == 1 or shape[-1] == keys
 
 
 @decomposition("com.microsoft.MultiHeadAttention")
 def multi_head(f: ForwardOp) -> Sequence[ir.Value | None]:
     """Return result, keys and values; the bias concatenates those of query, key and value."""
-    make = f.make
     if any(map(f.has, (6, 7, 8, 9))):
         raise f.unsupported(_CACHE)
     f.check_unused((3,))
-    if not (f.has(1) and f.has(2)) or len(f.info.shape(0)) != 3:
+    if not (f.has(1) and f.has(2)) or len(f.info.shape(0)) != _PACKED:
         raise f.unsupported("its query, key and value are packed in one, expected three operands")
-    heads = heads_of(f.info)
-    query, key, value = _add_bias(f)
+    results = _multi_head(f, _result)
+    assert results is not None
+    return results
+
+
+def multi_head_in_kernel(f: ForwardOp) -> list[ir.Value | None] | None:
+    """Return the results of a MultiHeadAttention with a kernel, ``None`` if that lacks its form."""
+    keyed, mask = (f.info.shape(index) if f.has(index) else () for index in (1, 4))
+    is_packed = any(map(f.has, (6, 7, 8, 9))) or f.has_result(3) or len(f.info.shape(0)) != _PACKED
+    if is_packed or not f.has(2) or (f.has(3) and len(keyed) != _PACKED):
+        return None
+    if mask and not _is_per_text(mask, f.info.shape(0)[0], keyed[-2]):
+        return None
+    return _multi_head(f, _in_kernel)
+
+
+def _multi_head(
+    f: ForwardOp, attend: Callable[..., ir.Value | None]
+) -> list[ir.Value | None] | None:
+    """Return the results by a way to attend, ``None`` if that has none."""
+    make, heads, (query, key, value) = f.make, heads_of(f.info), _add_bias(f)
     biases = [_padding(f, 4, f.info.shape(1)[-2] or 0, query), f.operands[5] if f.has(5) else None]
     causal = bool(f.info.attribute("unidirectional", 0))
-    found = [
-        _result(f, heads, query, key, value, biases=biases, causal=causal),
+    y = attend(f, heads, query, key, value, biases=biases, causal=causal)
+    if y is None:
+        return None
+    results = [
+        y,
         heads.unpack(make, key) if f.has_result(1) else None,
         heads.unpack(make, value) if f.has_result(2) else None,
     ]
-    return found[: len(f.op.results)]
+    return results[: len(f.op.results)]
 
 
 def _add_bias(f: ForwardOp) -> list[ir.Value]:

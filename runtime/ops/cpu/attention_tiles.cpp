@@ -2,12 +2,17 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "cpu/clones.hpp"
 #include "half.hpp"
 
 namespace tensoropt {
 namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+// A finite bias stays finite times log2(e): a row that has only such keys weighs them all.
+constexpr float kLeastBias = std::numeric_limits<float>::lowest() / 1.5f;
 
 TENSOROPT_CLONES
 void widen(const BFloat16* from, float* to, std::size_t count) {
@@ -147,6 +152,8 @@ void QueryRows::add_bias(std::size_t strip, KeyRange range, const Tile& tile) co
     const auto number = attention_.bias_row(batch_, head, row % attention_.queries);
     float* to = rows.data() + lane * pitch;
     load({attention_.type, attention_.bias, 0}, number * attention_.keys + range.begin, to, keys);
+    for (std::size_t key = 0; key < keys; ++key)
+      to[key] = to[key] == -kInfinity ? to[key] : std::max(to[key], kLeastBias);
     std::fill(to + keys, to + pitch, 0.0f);
   }
   transpose(rows.data(), pitch, tile.lanes, pitch, columns.data(), tile.pitch, kLog2E);
