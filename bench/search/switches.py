@@ -243,12 +243,6 @@ _OF_TABLES = {
         "MOST_WAYS = 100",
         "MOST_WAYS = 0",
     ),
-    "late-slices": _off(
-        "a bound on slices for the last reader",
-        "search/problem/waiting.py",
-        "FEWEST_READERS = 3",
-        "FEWEST_READERS = 10**9",
-    ),
     "small-steps": _off(
         "small steps are charged as programs",
         "search/problem/small_step.py",

@@ -32,7 +32,7 @@ from small_steps import random_step
 from tensoropt.compiler.cost.device import load_device
 from tensoropt.compiler.cost.memory import program_memory
 from tensoropt.compiler.pipeline import driver
-from tensoropt.compiler.program.evaluate import Evaluator, evaluator_of
+from tensoropt.compiler.program.evaluate import evaluator_of
 from tensoropt.compiler.program.graph import Op
 from tensoropt.compiler.program.reader import read_graph
 from tensoropt.compiler.search.engine.ft import solve_frontier
@@ -44,7 +44,6 @@ from tensoropt.compiler.search.problem.cuts import Cuts
 from tensoropt.compiler.search.problem.problem import NothingAllowedError, TablePoint
 from tensoropt.compiler.search.problem.tables import MeshTables
 from tensoropt.compiler.search.problem.training_tables import TrainingTables
-from tensoropt.compiler.search.problem.waiting import Waits
 from tensoropt.dialects import onnx
 from tensoropt.dialects.elements import type_bytes
 from tensoropt.dialects.mlir import ir
@@ -255,24 +254,6 @@ def test_sums_are_true_of_every_plan() -> None:
             within = (times <= time_s * (1 + 1e-9)) & (memory <= size + 1)
             assert within.any(), (seed, time_s, size)
     assert learnt > 3
-
-
-def test_what_is_cut_for_the_last_reader_is_there_in_every_plan() -> None:
-    exact = 0
-    for seed in THREE:
-        (own,) = small_tables([seed]).values()
-        tables = _LargeTables(own.graph, own.mesh, own.device)
-        behind, evaluator = Waits(tables).behind, Evaluator(tables)
-        for plan in random.Random(seed).sample(sorted(every_cost(own)), 200):
-            picked, alive = np.array(plan, np.int32), evaluator.evaluate(plan).transient_bytes
-            for moment in itertools.chain(*behind.values()):
-                assert moment.moved is not None
-                cut = moment.moved.bytes(picked, moment.node)
-                if cut:
-                    told = cut + moment.size_bytes[plan[moment.node]] + moment.least_bytes
-                    assert told <= alive
-                    exact += told == alive
-    assert exact
 
 
 def test_a_weight_of_two_readers_counts_as_they_read_it() -> None:

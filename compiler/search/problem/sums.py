@@ -120,8 +120,7 @@ class Sums:
             return found
         if not runs:
             found += [*self.waits.cuts.get(before, ()), *self.waits.moves.get(index, ())]
-        now = index if runs else before
-        return [*found, *self.waits.behind.get(now, ())]
+        return found
 
     def _lessons(self, moment: Moment, point: TablePoint) -> Iterator[_Sum]:
         """Yield sums of the largest parts, of few parts first."""
@@ -153,10 +152,8 @@ class Sums:
     def _moments(self) -> Iterable[Moment]:
         yield from self.waits.moments.values()
         if any(lesson.moved is not None for lesson in self._known):
-            waits = self.waits
-            every = *waits.moves.values(), *waits.cuts.values(), *waits.behind.values()
-            for own in every:
-                yield from own
+            for moments in (*self.waits.moves.values(), *self.waits.cuts.values()):
+                yield from moments
 
     def _add(self, moment: Moment, parts: Sequence[Part], problem: _Added) -> None:
         every = [self._as_one_node(part, problem) for part in _every(moment, parts)]

@@ -15,24 +15,12 @@ import numpy as np
 
 from tensoropt.compiler.program.costs import tensor_bytes
 from tensoropt.compiler.program.graph import Op
-from tensoropt.compiler.search.problem.behind import left_bytes
 from tensoropt.compiler.search.problem.cost_tables import End
 from tensoropt.compiler.search.problem.live_sizes import LiveSizes, Part, Shape, classes, pairs
 from tensoropt.compiler.search.problem.problem import Floats
 from tensoropt.compiler.search.problem.tables import MeshTables
 
 __all__ = ["Moment", "Waits"]
-
-FEWEST_READERS = 3
-"""Fewest readers of a tensor with a bound on slices for its last reader.
-
-With two readers, plans that read the larger layout last seem lean instead. They need more memory
-too, which the tables do not charge.
-
-Ablation: late-slices.
-"""
-MOST_READERS = 4
-"""Most readers of these tensors: with more, the order of layouts is not always the best."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,63 +102,6 @@ class Waits:
                 waiting = [v for v in others if v != value and v in self.tables.ends.held]
                 found.setdefault(index, []).append(self._cut(value, source, target, index, waiting))
         return found
-
-    @cached_property
-    def behind(self) -> dict[int, list[Moment]]:
-        """The moments right after each op in which an operand is sliced for the last reader.
-
-        Small problems have none.
-        """
-        found: dict[int, list[Moment]] = {}
-        for index, alive in () if self.tables.is_small else self._alive:
-            for value in alive:
-                readers = self.sizes.readers(value)
-                if not FEWEST_READERS <= len(readers) <= MOST_READERS or readers[-2] != index:
-                    continue
-                if (moved := self._bound_last(value)) is not None:
-                    found.setdefault(index, []).append(self._slice_after(moved, index, alive))
-        return found
-
-    def _slice_after(self, moved: Part, index: int, alive: Sequence[int]) -> Moment:
-        """Return the moment right after node ``index`` in which one of its operands is sliced."""
-        place = self.sizes.position[index]
-        parts = [p for v in alive if v != moved.value for p in self._parts(v, index)]
-        return Moment(place, self._add_up(index), [p for p in parts if place not in p.nodes], moved)
-
-    def _bound_last(self, value: int) -> Part | None:
-        """Return the least live bytes of a value when only its last reader is left.
-
-        The layout for the reader before is included. ``None`` if unknown, or if nothing is sliced.
-        """
-        info, (made, _) = self.graph.values[value].info, self.tables.ends.held[value]
-        every = [self.sizes.wanted(value, reader) for reader in self.sizes.readers(value)]
-        fixed = info is None or not info.is_movable or self.sizes.is_shared(value)
-        if fixed or any(len(own) > 1 for own in every):
-            return None
-        wanted = [own for (own,) in every]
-
-        def make() -> Shape:
-            assert info is not None
-            layouts = (x for own in (made.layouts, *wanted) for x in own)
-            return classes(left_bytes(info, wanted[-2], wanted[-1], layouts, self.tables.resharder))
-
-        shape = self.sizes.known.get(("left", info, made.layouts, *wanted), make)
-        last = self.sizes.position[self.sizes.readers(value)[-1]]
-        return Part(value, (last,), shape) if shape.size_bytes.any() else None
-
-    def _add_up(self, index: int) -> Floats:
-        """Return the bytes per option of a node's results that other nodes read."""
-        made = [v for v in self.graph.nodes[index].results if self.graph.values[v].uses]
-        every = [
-            (v, self.tables.ends.held[v][0].layouts) for v in made if v in self.tables.ends.held
-        ]
-        found = self.sizes.zeros(len(self.tables.options[index]))
-
-        def make() -> Floats:
-            return sum((self.sizes.bytes(value, layouts) for value, layouts in every), found)
-
-        infos = (self.graph.values[value].info for value, _ in every)
-        return self.sizes.known.get(("made", found, *infos, *(x for _, x in every)), make)
 
     def _cut(
         self, value: int, source: End, target: End, index: int, waiting: Sequence[int]
