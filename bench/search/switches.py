@@ -71,6 +71,12 @@ _OF_LOOP = {
         "return not self.has_refined and self.known.cuts is not None",
         "return False",
     ),
+    "far-programs": _off(
+        "lines about programs that need far more memory than tables charge",
+        _LOOP,
+        "FAR = 0.05",
+        "FAR = math.inf",
+    ),
     "mixtures": _off(
         "mixtures of the plans next to a corner",
         "search/frontier/ascents.py",

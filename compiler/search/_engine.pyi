@@ -77,6 +77,12 @@ class LineBounds:
         limit_s: float,
     ) -> tuple[float, float, npt.NDArray[np.int32]]: ...
     def mixtures(
-        self, at: Multipliers, choices: Sequence[Sequence[int]], epsilon: float, limit_s: float
+        self,
+        at: Multipliers,
+        choices: Sequence[Sequence[int]],
+        time: float,
+        memory: float,
+        epsilon: float,
+        limit_s: float,
     ) -> npt.NDArray[np.int32]: ...
     def sums(self, choice: Sequence[int]) -> tuple[float, float, float]: ...

@@ -39,7 +39,8 @@ std::vector<int> used_options(const std::vector<std::vector<int>>& choices, int 
 
 std::vector<std::vector<int>> Relaxation::mixtures(const Multipliers& at,
                                                    const std::vector<std::vector<int>>& choices,
-                                                   double epsilon, const Token& token) const {
+                                                   Unit corner, double epsilon,
+                                                   const Token& token) const {
   if (choices.empty() || token.expired()) return {};
   std::vector<std::vector<int>> used;
   for (std::size_t n = 0; n < sizes_.size(); ++n) used.push_back(used_options(choices, int(n)));
@@ -99,7 +100,11 @@ std::vector<std::vector<int>> Relaxation::mixtures(const Multipliers& at,
   } catch (const OutOfMemory&) {
   }
   std::vector<std::vector<int>> found;
+  double last = kInfinity;  // bytes of a faster plan, which covers slower ones within epsilon
   for (const Solution& point : result.points) {
+    const double time = point.cost.time * units.time, bytes = point.cost.fixed * units.memory;
+    if (time >= corner.time || bytes >= corner.memory || last <= (1 + epsilon) * bytes) continue;
+    last = bytes;
     auto& choice = found.emplace_back(point.choice.begin(), point.choice.end());
     for (std::size_t n = 0; n < choice.size(); ++n) choice[n] = used[n][choice[n]];
   }

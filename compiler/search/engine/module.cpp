@@ -385,14 +385,14 @@ class LineBounds {
     return nb::make_tuple(ascent.bound, ascent.weights.time, rows_of(ascent.choices));
   }
 
-  // Returns assignments [plan, node] that take their options from `choices`.
+  // Returns assignments [plan, node] below a corner that take their options from `choices`.
   nb::object mixtures(const Multipliers& at, const std::vector<std::vector<int>>& choices,
-                      double epsilon, double limit_s) const {
+                      double time, double memory, double epsilon, double limit_s) const {
     std::vector<std::vector<int>> mixed;
     {
       nb::gil_scoped_release released;
       const Dropping dropping;
-      mixed = relaxation_.mixtures(at, choices, epsilon, Token(limit_s));
+      mixed = relaxation_.mixtures(at, choices, {time, memory}, epsilon, Token(limit_s));
     }
     return rows_of(mixed);
   }
@@ -456,7 +456,8 @@ NB_MODULE(_engine, m) {
       .def("start", &LineBounds::start, "time_weight"_a)
       .def("ascend", &LineBounds::ascend, "at"_a, "time"_a, "memory"_a, "enough"_a, "turns"_a,
            "steps"_a, "sweeps"_a, "limit_s"_a)
-      .def("mixtures", &LineBounds::mixtures, "at"_a, "choices"_a, "epsilon"_a, "limit_s"_a)
+      .def("mixtures", &LineBounds::mixtures, "at"_a, "choices"_a, "time"_a, "memory"_a,
+           "epsilon"_a, "limit_s"_a)
       .def("sums", &LineBounds::sums, "choice"_a);
 }
 // NOLINTEND(bugprone-*, performance-*)

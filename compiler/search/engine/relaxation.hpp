@@ -69,10 +69,11 @@ class Relaxation {
   Ascent ascend(Multipliers& at, Unit unit, double enough, bool turns, int steps, int sweeps,
                 const Token& token);
 
-  // Returns assignments that take every option from one of `choices`, within `epsilon` of all of
-  // these in time and in the memory by the weights. At the token's end some may be missing.
+  // Returns assignments that take every option from one of `choices`, below a corner in time and in
+  // the memory by the weights, and within `epsilon` of all of these. At the token's end some may be
+  // missing.
   std::vector<std::vector<int>> mixtures(const Multipliers& at,
-                                         const std::vector<std::vector<int>>& choices,
+                                         const std::vector<std::vector<int>>& choices, Unit corner,
                                          double epsilon, const Token& token) const;
 
   Sums sums(const std::vector<int>& choice) const;

@@ -39,6 +39,10 @@ GRACE_S = 1.0
 """Time for the first points of a candidate after Ctrl-C, if another candidate has points."""
 
 
+FAR = 0.05
+"""Gap of programs to tables above which lines follow a run. Ablation: far-programs."""
+
+
 class Anytime:
     """Searches ``candidates``, which are in the order of their promise.
 
@@ -115,7 +119,8 @@ class Anytime:
         """Run a candidate once and plan its next run; note why it has no points if it fails."""
         try:
             self._run(candidate, share)
-            self.turns.plan_next(candidate)
+            if not (candidate.results and self._draws_lines(candidate)):
+                self.turns.plan_next(candidate)
         except KeyboardInterrupt:
             again = self.interrupted or self._is_stopping
             if again or not self.plans.costed or self.options.on_interrupt == "raise":
@@ -175,15 +180,24 @@ class Anytime:
     def _draws_lines(self, candidate: Candidate) -> bool:
         """Return whether lines by messages come next: first by tables, then by programs.
 
-        They are drawn while a corner may gain, if they take less work than exact elimination.
+        They are drawn while a corner may gain, if they take less work than exact elimination, or
+        if programs need far more memory than tables charge.
         """
         options = self.options
-        if options.solve is not None or not options.epsilon or not candidate.is_wide:
+        if options.solve is not None or not options.epsilon:
             return False
-        if candidate.ascents is None or self._open_corner(candidate.ascents, candidate):
+        if candidate.ascents is None:
+            return candidate.is_wide or self._is_far(candidate)
+        if self._open_corner(candidate.ascents, candidate):
             return True
         gap = self.plans.gap(candidate)
         return gap is not None and gap > candidate.tolerance and candidate.can_refine_ascents
+
+    def _is_far(self, candidate: Candidate) -> bool:
+        """Return whether programs are far from their tables, which a run has searched."""
+        if not candidate.results or candidate.tables.is_small or not candidate.learns():
+            return False
+        return (self.plans.gap(candidate) or 0.0) > max(FAR, candidate.results[-1].epsilon)
 
     def _open_corner(self, ascents: Ascents, candidate: Candidate) -> Corner | None:
         """Return the corner with the weakest line that may gain, ``None`` if there is none."""

@@ -114,7 +114,7 @@ class Ascents:
         choices = [choice.tolist() for _, choice in near]
         # Without a time limit the same search gives the same points.
         limit_s = limit_s if math.isinf(limit_s) else min(limit_s, MIXING_S)
-        self._take(self.bounds.mixtures(at, choices, MIXTURE_EPSILON, limit_s))
+        self._take(self.bounds.mixtures(at, choices, *corner, MIXTURE_EPSILON, limit_s))
 
     def _take(self, choices: Iterable[Assignment]) -> None:
         for choice in choices:

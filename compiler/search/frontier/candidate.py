@@ -25,6 +25,7 @@ from tensoropt.compiler.search.problem.problem import (
     TablePoint,
 )
 from tensoropt.compiler.search.problem.tables import MeshTables
+from tensoropt.compiler.search.problem.waiting import Waits
 from tensoropt.compiler.training.alternatives import INFERENCE, Alternative
 from tensoropt.runtime.layout.mesh import Mesh
 
@@ -110,7 +111,7 @@ class Candidate:
     def begin_ascents(self, take: Callable[[Candidate, TablePoint], tuple[float, float]]) -> None:
         """Bound the ends of its frontier by lines; ``take`` gets the plans of all its ascents.
 
-        Memory is by the tables at first, which takes less time.
+        Memory is by the tables at first, which takes less time, but by programs after a run.
         """
         problem, more_s = self.tables.build(), overhead_s(self.tables)
 
@@ -121,7 +122,8 @@ class Candidate:
             time_s, size = take(self, point)
             return max(time_s - more_s, NOTHING), max(size, 1.0)
 
-        self.ascents = Ascents(relax(self.tables, None), take_choice)
+        self.has_refined = bool(self.results)
+        self.ascents = Ascents(relax(self.tables, self._waits), take_choice)
         least_s = sum(float(node.time_s.min()) for node in problem.nodes)
         self.ascents.bound_ends(max(least_s, NOTHING))
 
@@ -133,9 +135,13 @@ class Candidate:
     def refine_ascents(self) -> None:
         """Go on with lines about the memory of programs."""
         assert self.ascents is not None
-        assert self.known.cuts is not None
         self.has_refined = True
-        self.ascents = self.ascents.continue_on(relax(self.tables, self.known.cuts.sums.waits))
+        self.ascents = self.ascents.continue_on(relax(self.tables, self._waits))
+
+    @property
+    def _waits(self) -> Waits | None:
+        cuts = self.known.cuts
+        return cuts.sums.waits if self.has_refined and cuts is not None else None
 
     def note_run(self, took_s: float) -> None:
         """Note the time of a run, which lengthens the run that it continues."""

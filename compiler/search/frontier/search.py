@@ -302,10 +302,10 @@ def _worth_overlap(costed: Sequence[Costed]) -> list[Costed]:
     The others are slower than a plan that needs less memory by far, as processes may reverse small
     differences. Quadratic in the plans.
     """
-    sizes = np.array([(cost.time_s, cost.memory_bytes) for _, _, cost in costed])
-    limits = sizes * (1, 1 / _LEANER)
-    is_beaten = (sizes[None] <= limits[:, None]).all(axis=2).any(axis=1)
-    return [one for one, beaten in zip(costed, is_beaten.tolist(), strict=True) if not beaten]
+    time_s, sizes = np.array([(cost.time_s, cost.memory_bytes) for _, _, cost in costed]).T
+    is_leaner = _LEANER * sizes < sizes[:, None]
+    is_beaten = np.any((time_s <= time_s[:, None]) & is_leaner, axis=1)
+    return [costed[number] for number in np.flatnonzero(~is_beaten).tolist()]
 
 
 def _bound(search: Anytime) -> tuple[float | None, int | None]:

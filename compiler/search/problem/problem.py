@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -142,7 +142,7 @@ class Problem:
         chosen = np.asarray(assignment, dtype=np.int32)
         self._check_choice(chosen)
         time = static = transient = 0.0
-        for table, ends in self._uses():
+        for table, ends in self._uses:
             if len(ends) == 1:  # without arrays, and added in the same order as by costs()
                 at = tuple(chosen.item(end) for end in ends[0])
                 time += float(table.time_s[at])
@@ -170,17 +170,18 @@ class Problem:
         self, assignments: NDArray[np.int32]
     ) -> Iterator[tuple[NodeTable, tuple[NDArray[np.int32], ...]]]:
         """Yield each distinct table and, per axis, the chosen options [p, uses]."""
-        for table, ends in self._uses():
+        for table, ends in self._uses:
             yield table, tuple(assignments[:, list(axis)] for axis in zip(*ends, strict=True))
 
-    def _uses(self) -> Iterable[tuple[NodeTable, list[tuple[int, ...]]]]:
-        """Return each distinct table, and the nodes that are the axes of each use."""
+    @cached_property
+    def _uses(self) -> list[tuple[NodeTable, list[tuple[int, ...]]]]:
+        """Each distinct table, and the nodes that are the axes of each use."""
         uses: dict[object, tuple[NodeTable, list[tuple[int, ...]]]] = {}
         for index, node in enumerate(self.nodes):
             uses.setdefault(node.key, (node, []))[1].append((index,))
         for edge in self.edges:
             uses.setdefault(edge.key, (edge, []))[1].append((edge.a, edge.b))
-        return uses.values()
+        return [*uses.values()]
 
     def _check_choice(self, assignment: NDArray[np.int32]) -> None:
         if assignment.shape != (len(self.nodes),):
