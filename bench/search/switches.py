@@ -349,14 +349,8 @@ _OF_ENGINE = {
         "std::size_t j = i + 1;",
         "std::size_t j = bucket.size();",
     ),
-    "levels": _off(
-        "levels in order of their lower bounds, with entries dropped",
-        "search/engine/minimise.cpp",
-        "if (plan.distinct_work < kWorthwhile) return",
-        "if (plan.distinct_work >= 0) return",
-    ),
     "worthwhile": _off(
-        "no other order, threads or levels for little work",
+        "no other order or threads for little work",
         "search/engine/plan.hpp",
         "kWorthwhile = 1e6;",
         "kWorthwhile = 0;",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +17,17 @@ from hypothesis import strategies as st
 from small_models import best, every_cost, small_tables
 
 from tensoropt.compiler.search.engine.relaxation import LineBounds
+from tensoropt.compiler.search.frontier import anytime
 from tensoropt.compiler.search.frontier.ascents import Ascents
 from tensoropt.compiler.search.frontier.candidate import Candidate
-from tensoropt.compiler.search.frontier.search import SearchOptions, search_tables
+from tensoropt.compiler.search.frontier.search import (
+    FrontierResult,
+    SearchOptions,
+    search_candidates,
+    search_tables,
+)
 from tensoropt.compiler.search.problem.problem import Problem
+from tensoropt.compiler.search.problem.tables import MeshTables
 
 Array = npt.NDArray[np.float64]
 TABLES = small_tables(range(1, 60, 2), most_plans=2000)
@@ -168,16 +176,41 @@ def test_lines_of_all_corners_hold(seed: int) -> None:
     assert (finite @ np.stack([a, b]) >= least - 1e-9 * (1 + abs(least))).all()
 
 
-@pytest.mark.parametrize("seed", [*TABLES])
-def test_bounds_hold_where_lines_come_first(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Candidate, "is_wide", True)
-    tables = TABLES[seed]
-    searched = search_tables([tables], SearchOptions(epsilon=0.05))
+def check_bound(tables: MeshTables, searched: FrontierResult, largest: float) -> None:
+    """Check that points cover all plans of small tables within a bound of at most ``largest``."""
     assert searched.epsilon is not None
-    assert searched.epsilon <= 0.05
+    assert searched.epsilon <= largest
     most = 1 + searched.epsilon + 1e-9
     for time_s, memory_bytes in best(every_cost(tables).values()):
         assert any(
             point.time_s <= time_s * most and point.memory_bytes <= memory_bytes * most
             for point in searched.points
         )
+
+
+@pytest.mark.parametrize("seed", [*TABLES])
+def test_bounds_hold_where_lines_come_first(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Candidate, "is_wide", True)
+    tables = TABLES[seed]
+    check_bound(tables, search_tables([tables], SearchOptions(epsilon=0.05)), 0.05)
+
+
+def test_bounds_hold_where_lines_follow_far_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(anytime, "FAR", -1.0)
+    monkeypatch.setattr(MeshTables, "is_small", False)
+    followed = 0
+    for own in TABLES.values():
+        candidate = Candidate(own.mesh, partial(MeshTables, own.graph, own.mesh, own.device))
+        # Tables that are not small do not learn until programs are within the bound.
+        check_bound(own, search_candidates([candidate], SearchOptions(epsilon=0.05)), 0.5)
+        followed += candidate.has_refined
+    assert followed > 3
+
+
+@pytest.mark.parametrize("seed", [*TABLES])
+def test_a_coarse_search_has_exact_ends(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Candidate, "is_wide", True)
+    times, sizes = zip(*every_cost(TABLES[seed]).values(), strict=True)
+    points = search_tables([TABLES[seed]], SearchOptions(epsilon=1.0)).points
+    assert points[0].time_s == pytest.approx(min(times))
+    assert points[-1].memory_bytes == min(sizes)

@@ -1,10 +1,7 @@
 #include "minimise.hpp"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
-
-#include "narrow.hpp"
 
 namespace tensoropt::search {
 namespace {
@@ -65,6 +62,8 @@ struct LevelSearch {
     const double transient = std::max(cost.transient, levels[0]);
     const Bound bound{values.total() + Aim::value(aim.first, model.base),
                       aim.breaks_ties() ? Aim::value(aim.second, cost) : 0};
+    if (low == 0 && std::size_t(high) + 1 == levels.size())
+      best.least = bound.first + aim.first.memory * levels[0];
     best.take(
         {bound.first + aim.first.memory * transient, bound.second + aim.second.memory * transient},
         model, choice);
@@ -74,142 +73,6 @@ struct LevelSearch {
   }
 };
 
-// Drops entries that cannot be part of an assignment as good as the best known, repeatedly.
-class Dropping {
- public:
-  Dropping(const Aim& aim, const Token* token, Best& best)
-      : aim_(aim), token_(token), best_(best) {}
-
-  void search(const Model& model, const Plan& plan, const std::vector<double>& levels) {
-    if (levels.empty()) return;
-    if (plan.distinct_work < kWorthwhile) return finish(model, plan, levels);
-    Levels rest(levels);
-    auto values = try_level(model, plan, rest, levels.size() - 1);
-    if (!values) return;
-    const Outside around = outside(plan, std::move(*values), Around::Given, token_);
-    for (std::size_t table = 0; table < plan.base.size(); ++table)
-      if (plan.same[table] == int(table)) raise(*plan.base[table], around[table], rest);
-    note_least(model, rest);
-    // Another assignment often makes the problem smaller; otherwise it is solved unchanged.
-    for (bool first = true;; first = false) {
-      const auto next = promising(model, rest);
-      if (!next) return ties(model, plan, rest, around);
-      try_level(model, plan, rest, *next);
-      if (!first) continue;
-      const auto left = part(model, plan, levels, around);
-      if (!left) return;
-      const Plan smaller = make_number_plan(*left, false);
-      if (smaller.distinct_work < kSmaller * plan.distinct_work)
-        return search(*left, smaller, transient_levels(*left));
-    }
-  }
-
- private:
-  // Lower bounds of the assignments up to each level, and whether each is exact.
-  struct Levels {
-    const std::vector<double>& at;
-    std::vector<double> least;
-    std::vector<char> known;
-    explicit Levels(const std::vector<double>& levels)
-        : at(levels), least(levels.size(), 0), known(levels.size(), 0) {}
-  };
-
-  double sum_at(const Model& model, const Levels& rest, std::size_t i) const {
-    return rest.least[i] + Aim::value(aim_.first, model.base) + aim_.first.memory * rest.at[i];
-  }
-
-  // Returns the level with the least lower bound, if that is below the best sum.
-  std::optional<std::size_t> promising(const Model& model, const Levels& rest) const {
-    std::optional<std::size_t> best;
-    double least = best_.found.bound;
-    for (std::size_t i = 0; i < rest.at.size(); ++i)
-      if (const double sum = sum_at(model, rest, i); !rest.known[i] && sum < least) {
-        least = sum;
-        best = i;
-      }
-    return best;
-  }
-
-  // Raises the lower bound for all: entries dropped so far are worse than the best assignment.
-  void note_least(const Model& model, const Levels& rest) {
-    double least = best_.found.bound;
-    for (std::size_t i = 0; i < rest.at.size(); ++i)
-      least = std::min(least, sum_at(model, rest, i));
-    best_.least = std::max(best_.least, least);
-  }
-
-  void finish(const Model& model, const Plan& plan, const std::vector<double>& levels) {
-    if (levels.empty()) return;
-    const auto last = std::ptrdiff_t(levels.size()) - 1;
-    LevelSearch{model, plan, levels, token_, aim_, best_}.search(0, last, last, {});
-  }
-
-  // Finds the least second sum among the assignments with the least sum, which is known.
-  void ties(const Model& model, const Plan& plan, const Levels& rest, const Outside& around) {
-    if (!aim_.breaks_ties()) return;
-    auto left = part(model, plan, rest.at, around);
-    if (!left) return;
-    std::vector<double> levels = transient_levels(*left);
-    std::erase_if(levels, [&](double level) {
-      const auto at = std::lower_bound(rest.at.begin(), rest.at.end(), level) - rest.at.begin();
-      return std::size_t(at) < rest.at.size() &&
-             sum_at(model, rest, std::size_t(at)) > best_.found.bound;
-    });
-    finish(*left, make_number_plan(*left, false), levels);
-  }
-
-  // Returns the entries that can be part of an assignment as good as the best.
-  std::optional<Model> part(const Model& model, const Plan& plan, const std::vector<double>& levels,
-                            const Outside& around) const {
-    const double base = Aim::value(aim_.first, model.base), low = levels.front();
-    const double best = best_.found.bound;
-    const double limit = aim_.breaks_ties() ? best : loosen(best);  // whole numbers add up exactly
-    return useful_part(model, plan, [&](int table, std::size_t at, const Cost& cost) {
-      const double sum = around[table][at] + Aim::value(aim_.first, cost) + base;
-      return sum + aim_.first.memory * std::max(low, cost.transient) <= limit;
-    });
-  }
-
-  // Returns the least sums up to a level; nothing if no assignment is left there.
-  std::optional<Values> try_level(const Model& model, const Plan& plan, Levels& rest,
-                                  std::size_t at) {
-    Values values = eliminate(plan, {aim_.first.time, aim_.first.memory, rest.at[at]}, token_);
-    const double total = values.total();
-    for (std::size_t i = 0; i <= at; ++i) rest.least[i] = std::max(rest.least[i], total);
-    rest.known[at] = 1;
-    if (total == kInfinity) return std::nullopt;
-    const auto choice = decode(plan, values);
-    const Cost cost = cost_of(model, choice);
-    const double transient = std::max(cost.transient, rest.at.front());
-    for (std::size_t i = at; i > 0 && rest.at[i - 1] >= transient; --i) rest.known[i - 1] = 1;
-    best_.take({total + Aim::value(aim_.first, model.base) + aim_.first.memory * transient,
-                Aim::value(aim_.second, cost) + aim_.second.memory * transient},
-               model, choice);
-    note_least(model, rest);
-    return values;
-  }
-
-  // Every assignment costs at least the least of a table's entries up to its level.
-  void raise(const Table& table, const Numbers& around, Levels& rest) const {
-    if (table.transient.empty()) return;
-    std::vector<double> own(rest.at.size(), kInfinity);
-    for (std::size_t i = 0; i < table.size(); ++i) {
-      if (table.time[i] == kInfinity) continue;
-      const auto at = std::lower_bound(rest.at.begin(), rest.at.end(), table.transient[i]);
-      double& known = own[std::size_t(at - rest.at.begin())];
-      known = std::min(known, around[i] + Aim::value(aim_.first, table.at(i)));
-    }
-    for (std::size_t i = 0; i < own.size(); ++i) {
-      if (i > 0) own[i] = std::min(own[i], own[i - 1]);
-      rest.least[i] = std::max(rest.least[i], own[i]);
-    }
-  }
-
-  const Aim& aim_;
-  const Token* token_;
-  Best& best_;
-};
-
 }  // namespace
 
 Supported minimise(const Prepared& whole, const std::vector<double>& levels, double time,
@@ -217,8 +80,9 @@ Supported minimise(const Prepared& whole, const std::vector<double>& levels, dou
   const bool corner = time == 0 || memory == 0;
   const Aim aim{{time, memory}, {corner ? memory : 0, corner ? time : 0}};
   Best best;
+  const auto last = std::ptrdiff_t(levels.size()) - 1;
   try {
-    Dropping(aim, token, best).search(whole.model, whole.numbers, levels);
+    LevelSearch{whole.model, whole.numbers, levels, token, aim, best}.search(0, last, last, {});
   } catch (const Stopped&) {
     if (best.found.bound == kInfinity) throw;
     best.found.bound = best.least;

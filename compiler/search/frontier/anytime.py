@@ -22,7 +22,7 @@ from tensoropt.compiler.search.frontier.clock import Clock
 from tensoropt.compiler.search.frontier.lessons import overhead_s
 from tensoropt.compiler.search.frontier.options import Say, SearchOptions, Stop
 from tensoropt.compiler.search.frontier.plans import Plans
-from tensoropt.compiler.search.frontier.turns import LATE, Turns
+from tensoropt.compiler.search.frontier.turns import LADDER, LATE, Turns
 from tensoropt.compiler.search.problem.problem import (
     DoesNotFitError,
     NothingAllowedError,
@@ -184,8 +184,8 @@ class Anytime:
         if programs need far more memory than tables charge.
         """
         options = self.options
-        if options.solve is not None or not options.epsilon:
-            return False
+        if options.solve is not None or not 0 < options.epsilon <= LADDER[0]:
+            return False  # a coarse search is for the exact ends, an exact one for all points
         if candidate.ascents is None:
             return candidate.is_wide or self._is_far(candidate)
         if self._open_corner(candidate.ascents, candidate):

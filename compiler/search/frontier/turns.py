@@ -10,7 +10,7 @@ from tensoropt.compiler.search.frontier.candidate import Candidate
 from tensoropt.compiler.search.frontier.clock import Clock
 from tensoropt.compiler.search.frontier.plans import Plans
 
-__all__ = ["LATE", "Turns"]
+__all__ = ["LADDER", "LATE", "Turns"]
 
 DEEPER_GAP = 0.03
 """Gap of all searched candidates at which deeper meshes are begun. Ablation: deeper-later."""
