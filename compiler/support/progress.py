@@ -13,9 +13,9 @@ _TERMINAL_S, _LINES_S = 0.1, 1.0  # least time between two texts on the same sub
 
 
 class Progress:
-    """A status line on stderr that changes in place, if stderr is a terminal.
+    """Text on stderr that changes in place, if stderr is a terminal.
 
-    Otherwise nothing is printed, unless progress was ``asked`` for: then a line at intervals.
+    Otherwise nothing is printed, unless progress was ``asked`` for: then first lines at intervals.
     """
 
     def __init__(self, *, asked: bool = False) -> None:
@@ -25,7 +25,7 @@ class Progress:
         self._subject = ""
 
     def __call__(self, text: str) -> None:
-        """Show ``text`` instead of the text before, or as the next line.
+        """Show ``text`` instead of the text before, or its first line as the next line.
 
         The subject is the text up to a colon; texts on the same subject are shown at intervals.
         """
@@ -37,7 +37,7 @@ class Progress:
         if self._terminal:
             show_line(text, quietly=soon)
         elif self._asked and not soon:
-            print(text, file=sys.stderr, flush=True)
+            print(text.partition("\n")[0], file=sys.stderr, flush=True)
 
     def clear(self) -> None:
         """Remove the status line."""

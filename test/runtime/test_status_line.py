@@ -72,3 +72,13 @@ def test_nothing_is_said_elsewhere(capfd: pytest.CaptureFixture[str]) -> None:
     show_line("loading")
     clear_line()
     assert capfd.readouterr() == ("", "")
+
+
+def test_lines_below_are_drawn_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status_line, "_LONG_S", 1000.0)
+    monkeypatch.setattr(os, "get_terminal_size", lambda fd: os.terminal_size((10, 3)))
+    with terminal(monkeypatch) as read:
+        show_line("searching for long\n1 ms\n2 ms")
+        show_line("last")
+        shown = "\r\x1b[Ksearching\r\n1 ms\r\x1b[1A"  # as wide and as high as the terminal
+        assert read("last") == f"{shown}\r\x1b[Jlast"

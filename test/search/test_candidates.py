@@ -35,6 +35,7 @@ from tensoropt.compiler.search.frontier.search import (
 from tensoropt.compiler.search.problem.problem import Problem, TableFrontier
 from tensoropt.compiler.search.problem.tables import Assignment, MeshTables
 from tensoropt.compiler.support.errors import UserError
+from tensoropt.compiler.support.units import format_seconds
 from tensoropt.compiler.training.alternatives import INFERENCE, Alternative
 from tensoropt.runtime.layout.mesh import Mesh
 
@@ -126,6 +127,15 @@ def test_progress_names_the_candidate() -> None:
     said.clear()
     searched([candidate((2,))], said)
     assert said[0].startswith("mesh 2: tables, ")
+
+
+def test_progress_has_the_best_plans_so_far() -> None:
+    said = list[str]()
+    result = searched([candidate((4,)), candidate((2, 2))], said)
+    assert "\n" not in said[0]
+    rows = [line.split("  ") for line in said[-1].splitlines()[1:]]
+    assert {row[-1] for row in rows} <= {"4", "2x2"}
+    assert format_seconds(result.points[0].time_s) in said[-1].splitlines()[1]
 
 
 def test_the_worst_gap_is_searched_first(monkeypatch: pytest.MonkeyPatch) -> None:

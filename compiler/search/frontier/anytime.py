@@ -256,7 +256,9 @@ class Anytime:
         where = f"recompute {candidate.alternative}, " if several else ""
         where += f"mesh {candidate.mesh}"
         where += f" ({candidate.number} of {count})" if count > 1 else ""
-        return lambda what: self.say(f"{where}: {what}, {self.clock.past_s:.1f} s")
+        return lambda what: self.say(
+            f"{where}: {what}, {self.clock.past_s:.1f} s{self.plans.sketch()}"
+        )
 
 
 def _rank(error: Exception) -> int:

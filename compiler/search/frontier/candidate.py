@@ -29,7 +29,7 @@ from tensoropt.compiler.search.problem.waiting import Waits
 from tensoropt.compiler.training.alternatives import INFERENCE, Alternative
 from tensoropt.runtime.layout.mesh import Mesh
 
-__all__ = ["Candidate", "Costed", "Programs"]
+__all__ = ["Candidate", "Costed", "Programs", "spread"]
 
 Costed = tuple["Candidate", Assignment, ProgramCost]
 """A plan of a candidate, with the cost of its program before fusion and overlap."""
@@ -194,7 +194,7 @@ class Candidate:
         result = self.results[-1] if result is None else result
         # The time to cost a program is linear in its nodes.
         nodes = max(len(self.tables.graph.nodes), 1)
-        kept = _spread(
+        kept = spread(
             len(result.points), max(2, min(options.points, LARGE * options.points // nodes))
         )
         memories = [point.memory for point in result.points]
@@ -234,7 +234,7 @@ class Candidate:
                 yield point
 
 
-def _spread(count: int, wanted: int) -> set[int]:
+def spread(count: int, wanted: int) -> set[int]:
     """Return at most ``wanted`` of ``count`` positions at equal distances, with both ends."""
     if count <= wanted:
         return set(range(count))

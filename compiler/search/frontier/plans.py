@@ -12,6 +12,7 @@ from tensoropt.compiler.search.frontier.bounds import NOTHING, corners
 from tensoropt.compiler.search.frontier.candidate import Candidate, Costed, Programs
 from tensoropt.compiler.search.frontier.lessons import overhead_s
 from tensoropt.compiler.search.frontier.options import SearchOptions
+from tensoropt.compiler.search.frontier.sketch import sketch
 from tensoropt.compiler.search.problem.problem import TablePoint
 
 __all__ = ["Plans"]
@@ -35,6 +36,7 @@ class Plans:
         self.costed: list[Costed] = []
         self.programs: list[tuple[float, float]] = []
         self.charged: list[tuple[float, float]] = []
+        self._sketch = 0, ""
 
     def known_to(self, candidate: Candidate) -> Programs:
         """Return the seconds and bytes of all plans, in the costs that its bound is about."""
@@ -63,6 +65,12 @@ class Plans:
             fastest_s = min(time_s for time_s, _ in known)
             bounds.append(max(fastest_s / (max(least_s) + more_s) - 1, 0.0))
         return min((bound for bound in bounds if bound is not None), default=None)
+
+    def sketch(self) -> str:
+        """Return a table of the best plans, for a terminal; made once per plan."""
+        if self._sketch[0] != len(self.costed):
+            self._sketch = len(self.costed), sketch(self.costed, self.programs)
+        return self._sketch[1]
 
     @property
     def is_enough(self) -> bool:
