@@ -57,7 +57,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 _OTHERS = {
     "train": "the training step to plan, instead of inference",
-    "progress": "report on stderr, or call this function with lines of text",
+    "progress": "report on stderr, or call this function with a line and the best points below",
 }
 """Arguments that are no options of a request, and their help."""
 
