@@ -59,19 +59,19 @@ class _Form:
 
 def _packed(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
     """Return nodes by head, between transposes of packed heads."""
-    node, order = helper.make_node, {"perm": [0, 2, 1, 3]}
+    node, order = helper.make_node, [0, 2, 1, 3]
     before = [
         one
         for name in "qkv"
         for one in (
             node("Reshape", [name, "by_head"], [f"{name}_split"]),
-            node("Transpose", [f"{name}_split"], [f"{name}_heads"], **order),
+            node("Transpose", [f"{name}_split"], [f"{name}_heads"], perm=order),
         )
     ]
     for one in nodes:
         one.input[:] = [f"{name}_heads" if name in tuple("qkv") else name for name in one.input]
         one.output[:] = ["y_heads" if name == "y" else name for name in one.output]
-    turned = node("Transpose", ["y_heads"], ["y_split"], **order)
+    turned = node("Transpose", ["y_heads"], ["y_split"], perm=order)
     return [*before, *nodes, turned, node("Reshape", ["y_split", "packed"], ["y"])]
 
 
