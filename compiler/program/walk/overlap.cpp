@@ -69,16 +69,12 @@ class Overlapper {
       found.peak = highest(alive);
       if (found.peak <= peak) {
         found.any = found.any && found.hidden_s[0] + found.hidden_s[1] > 0;
-        found.is_limited = is_limited_;
         return found;
       }
-      is_limited_ = true;
       for (std::size_t at = 0; at < alive.size(); ++at)
         if (alive[at] > peak) bar(Number(at), found.places);
     }
-    Overlapped none;
-    none.is_limited = true;
-    return none;
+    return {};
   }
 
  private:
@@ -319,34 +315,27 @@ class Overlapper {
     if (unit.beside == Beside::Never || unit.barred) return false;
     const auto before = std::pair(unit.start, unit.wait);
     const std::int64_t begun = unit.lands && !is_started(number) ? unit.made_bytes : 0;
-    if (begun > 0 && exceeds(alive_[number] + begun, limit)) return false;
+    if (begun > 0 && alive_[number] + begun > limit) return false;
     while (seconds > 0 && unit.start > unit.ready &&
-           !exceeds(alive_[unit.start - 1] + started_bytes(number, unit.start - 1), limit)) {
+           alive_[unit.start - 1] + started_bytes(number, unit.start - 1) <= limit) {
       --unit.start;
       alive_[unit.start] += started_bytes(number, unit.start);
       seconds -= units_[unit.start].compute_s;
     }
-    if (wait_later(unit, limit, seconds)) is_limited_ = true;
+    wait_later(unit, limit, seconds);
     const bool any = std::pair(unit.start, unit.wait) != before;
     if (any) alive_[number] += begun;
     return any;
   }
 
-  bool exceeds(std::int64_t bytes, std::int64_t limit) {
-    is_limited_ = is_limited_ || bytes > limit;
-    return bytes > limit;
-  }
-
-  // Returns whether the limit ends it.
-  bool wait_later(Unit& unit, std::int64_t limit, double seconds) {
+  void wait_later(Unit& unit, std::int64_t limit, double seconds) {
     while (seconds > 0 && unit.wait < unit.deadline) {
       const std::int64_t more = held_bytes(unit, unit.wait);
-      if (more > 0 && alive_[unit.wait] + more > limit) return true;
+      if (more > 0 && alive_[unit.wait] + more > limit) return;
       alive_[unit.wait] += more;
       seconds -= units_[unit.wait].compute_s;
       ++unit.wait;
     }
-    return false;
   }
 
   // Returns the bytes at a place before a collective that are live only if it has started there.
@@ -567,7 +556,6 @@ class Overlapper {
   std::vector<Unit> units_;
   Rows needs_, readers_, leads_;  // units
   std::vector<std::int64_t> own_alive_, alive_;
-  bool is_limited_ = false;
 };
 
 // Returns the seconds of the longest fused collective.
@@ -585,12 +573,9 @@ Overlapped overlap(const Tasks& tasks, const Joined& joined,
                    const std::vector<CollectiveTime>& times, const Overlapping& how) {
   const bool can = std::any_of(tasks.beside.begin(), tasks.beside.end(),
                                [](Beside one) { return one != Beside::Never; });
+  if (how.gains() && can)
+    if (Overlapped found = Overlapper(tasks, joined, times, how).run(); found.any) return found;
   Overlapped plain;
-  if (how.gains() && can) {
-    Overlapped found = Overlapper(tasks, joined, times, how).run();
-    if (found.any) return found;
-    plain.is_limited = found.is_limited;
-  }
   plain.places = Places(places(joined));
   plain.peak = highest(alive_bytes(tasks, plain.places));
   return plain;
@@ -599,32 +584,41 @@ Overlapped overlap(const Tasks& tasks, const Joined& joined,
 std::pair<Joined, Overlapped> join_beside(const Tasks& tasks,
                                           const std::vector<CollectiveTime>& times,
                                           const Overlapping& how) {
-  const auto tried = [&](double most_s) {
+  struct Trial {
+    Joined joined;
+    Overlapped overlapped;
+    double saved_s = 0;
+    double gain_s() const { return saved_s + overlapped.total_s(); }
+  };
+  Overlapping ample = how;
+  ample.keeps_peak = false;
+  std::vector<Trial> trials;
+  const auto add = [&](double most_s) {
     Joined joined = join(tasks, times, most_s);
-    Overlapped overlapped = overlap(tasks, joined, times, how);
-    return std::pair(std::move(joined), std::move(overlapped));
+    Overlapped overlapped = overlap(tasks, joined, times, ample);
+    double saved = 0;
+    for (const auto& [seconds, part] : saved_s(joined, tasks, times)) saved += seconds;
+    trials.push_back({std::move(joined), std::move(overlapped), saved});
   };
-  const auto gained_s = [&](const std::pair<Joined, Overlapped>& found) {
-    double seconds = found.second.hidden_s[0] + found.second.hidden_s[1];
-    for (const auto& [saved, part] : saved_s(found.first, tasks, times)) seconds += saved;
-    return seconds;
-  };
-  auto best = tried(kEndless);
-  if (!how.gains() || !best.first.any) return best;
-  bool is_limited = best.second.is_limited;
-  double best_s = gained_s(best), most_s = longest_s(best.first, tasks, times);
-  for (int half = 0; half <= kHalves; ++half) {
-    most_s = half < kHalves ? most_s / 2 : 0;
-    auto found = tried(most_s);
-    is_limited = is_limited || found.second.is_limited;
-    const double own_s = gained_s(found);
-    if (own_s > best_s) {
-      best_s = own_s;
-      best = std::move(found);
-    }
+  add(kEndless);
+  if (how.gains() && trials.front().joined.any) {
+    double most_s = longest_s(trials.front().joined, tasks, times);
+    for (int half = 0; half < kHalves; ++half) add(most_s /= 2);
+    add(0);
   }
-  best.second.is_limited = is_limited;
-  return best;
+  std::stable_sort(trials.begin(), trials.end(),
+                   [](const Trial& a, const Trial& b) { return a.gain_s() > b.gain_s(); });
+  // With a peak to keep, a trial hides at most as much: others need not be tried.
+  const double most_s = trials.front().gain_s();
+  Trial* best = nullptr;
+  for (Trial& trial : trials) {
+    if (best && trial.gain_s() <= best->gain_s()) break;
+    if (how.keeps_peak && trial.overlapped.any && trial.overlapped.peak > trial.joined.peak)
+      trial.overlapped = overlap(tasks, trial.joined, times, how);
+    if (!best || trial.gain_s() > best->gain_s()) best = &trial;
+  }
+  best->overlapped.is_limited = best->gain_s() < most_s;
+  return {std::move(best->joined), std::move(best->overlapped)};
 }
 
 }  // namespace tensoropt::program

@@ -33,8 +33,10 @@ struct Overlapped {
   std::vector<double> begin_s;       // of each task
   std::array<double, 2> hidden_s{};  // by part of a training step
   std::int64_t peak = 0;
-  bool any = false;  // whether a collective starts early
-  bool is_limited = false;  // whether it may differ without `keeps_peak`
+  bool any = false;         // whether a collective starts early
+  bool is_limited = false;  // of `join_beside`: whether more would be hidden if the peak may rise
+
+  double total_s() const { return hidden_s[0] + hidden_s[1]; }
 };
 
 // Starts collectives early and waits for them late. Two clocks, of operators and of collectives,
