@@ -567,10 +567,11 @@ double longest_s(const Joined& joined, const Tasks& tasks,
   return longest;
 }
 
-}  // namespace
-
-Overlapped overlap(const Tasks& tasks, const Joined& joined,
-                   const std::vector<CollectiveTime>& times, const Overlapping& how) {
+// Overlaps a program once, within its peak or with ample memory.
+Overlapped overlap_once(const Tasks& tasks, const Joined& joined,
+                        const std::vector<CollectiveTime>& times, Overlapping how,
+                        bool keeps_peak) {
+  how.keeps_peak = keeps_peak;
   const bool can = std::any_of(tasks.beside.begin(), tasks.beside.end(),
                                [](Beside one) { return one != Beside::Never; });
   if (how.gains() && can)
@@ -579,6 +580,26 @@ Overlapped overlap(const Tasks& tasks, const Joined& joined,
   plain.places = Places(places(joined));
   plain.peak = highest(alive_bytes(tasks, plain.places));
   return plain;
+}
+
+// Returns the program within its peak that hides more: a search for it, or the program with ample
+// memory if that fits.
+Overlapped within_peak(const Tasks& tasks, const Joined& joined,
+                       const std::vector<CollectiveTime>& times, const Overlapping& how,
+                       Overlapped ample) {
+  Overlapped found = overlap_once(tasks, joined, times, how, true);
+  const std::int64_t peak = highest(alive_bytes(tasks, Places(places(joined))));
+  const bool fits = ample.peak <= peak && ample.total_s() > found.total_s();
+  return fits ? std::move(ample) : std::move(found);
+}
+
+}  // namespace
+
+Overlapped overlap(const Tasks& tasks, const Joined& joined,
+                   const std::vector<CollectiveTime>& times, const Overlapping& how) {
+  Overlapped ample = overlap_once(tasks, joined, times, how, false);
+  if (!how.keeps_peak || !ample.any) return ample;
+  return within_peak(tasks, joined, times, how, std::move(ample));
 }
 
 std::pair<Joined, Overlapped> join_beside(const Tasks& tasks,
@@ -590,12 +611,10 @@ std::pair<Joined, Overlapped> join_beside(const Tasks& tasks,
     double saved_s = 0;
     double gain_s() const { return saved_s + overlapped.total_s(); }
   };
-  Overlapping ample = how;
-  ample.keeps_peak = false;
   std::vector<Trial> trials;
   const auto add = [&](double most_s) {
     Joined joined = join(tasks, times, most_s);
-    Overlapped overlapped = overlap(tasks, joined, times, ample);
+    Overlapped overlapped = overlap_once(tasks, joined, times, how, false);
     double saved = 0;
     for (const auto& [seconds, part] : saved_s(joined, tasks, times)) saved += seconds;
     trials.push_back({std::move(joined), std::move(overlapped), saved});
@@ -613,8 +632,8 @@ std::pair<Joined, Overlapped> join_beside(const Tasks& tasks,
   Trial* best = nullptr;
   for (Trial& trial : trials) {
     if (best && trial.gain_s() <= best->gain_s()) break;
-    if (how.keeps_peak && trial.overlapped.any && trial.overlapped.peak > trial.joined.peak)
-      trial.overlapped = overlap(tasks, trial.joined, times, how);
+    if (how.keeps_peak && trial.overlapped.any)
+      trial.overlapped = within_peak(tasks, trial.joined, times, how, std::move(trial.overlapped));
     if (!best || trial.gain_s() > best->gain_s()) best = &trial;
   }
   best->overlapped.is_limited = best->gain_s() < most_s;
