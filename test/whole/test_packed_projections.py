@@ -153,7 +153,7 @@ def _collectives(plan: Path) -> Counter[str]:
 def test_gpt2_splits_as_megatron_does(ranks: int, tmp_path: Path) -> None:
     """Two all-reduces per layer, and one after the embedding; nothing before attention."""
     model, plan = zoo.transformer_path("gpt2_tiny"), tmp_path / "plan"
-    flags = ["--mesh", str(ranks), "--pick", "leanest"]
+    flags = ["--mesh", str(ranks), "--pick", "leanest", "--resolution", "0"]
     assert main([str(model), *flags, "-o", str(plan)]) == 0
     packed = {n: own for n, own in _layouts(plan).items() if n.endswith("c_attn.weight")}
     assert list(packed.values()) == [["S(1 of 3)"]] * 2
@@ -262,7 +262,7 @@ def test_ranks_that_share_a_key_head_have_copies(tmp_path: Path) -> None:
     name = "decoder_runtime_packed"
     model, plan = zoo.provide(name, tmp_path), tmp_path / "plan"
     dims = [f"--dim={dim}={size}" for dim, size in zoo.DIMS[name].items()]
-    flags = ["--mesh", "2x2", "--search", "expert", "--pick", "leanest", *dims]
+    flags = ["--mesh", "2x2", "--search", "expert", "--pick", "leanest", "--device", "v100", *dims]
     assert main([str(model), *flags, "-o", str(plan)]) == 0
     layouts = Counter(str(own) for own in _layouts(plan).values() if " in " in str(own))
     assert layouts == {str(["S(1 of 2+1+1 in 4+2+2)"] * 2): 2}
