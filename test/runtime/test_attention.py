@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
-import math
 import tempfile
 from dataclasses import replace
 from pathlib import Path
