@@ -88,6 +88,7 @@ def _cpu_s() -> float:
 def _bound(found: Mapping[str, object]) -> str:
     epsilon, left_out = found["epsilon"], found["left_out"]
     bound = "none" if epsilon is None else f"{epsilon:.2%}" if epsilon else "exact"
+    bound += "" if found["axes"] is None else f" of up to {found['axes']} axes"
     assert isinstance(left_out, list)
     names = ["x".join(map(str, left["mesh"])) for left in left_out]
     return bound + (f", without {', '.join(names)}" if names else "")

@@ -68,10 +68,10 @@ MOST_BATCHES = 2**20
 ANSWER_S = 10.0
 """Most seconds from the start of the command to the answer, without ``epsilon`` and
 ``search_time``."""
-ENOUGH = 0.05
-"""Bound at which a search ends by default."""
 RESOLUTION = 0.01
 """Default relative distance of shown points: nobody chooses between closer plans."""
+ENOUGH = 0.05
+"""Bound of the shown points at which a search ends by default."""
 MOST_POINTS = 25
 """Largest number of points without ``resolution`` and ``epsilon``: more are not compared."""
 THROUGHPUT = "throughput"
@@ -480,7 +480,9 @@ class Request:
         """The bound of the search, no finer than the resolution if a time or that is given."""
         if self.epsilon is not None:
             return self.epsilon
-        return ENOUGH if self.anytime and self.resolution is None else self.resolution_used
+        if self.anytime and self.resolution is None:
+            return (1 + ENOUGH) / (1 + RESOLUTION) - 1  # the resolution widens the bound
+        return self.resolution_used
 
     @property
     def found_by(self) -> str:

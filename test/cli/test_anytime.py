@@ -213,7 +213,7 @@ def test_the_default_ends_at_its_bound_where_that_is_quick(opt, mlp: Path) -> No
     outcome = opt(*flags)
     found = json.loads(outcome.out)
     assert (found["stopped"], outcome.err) == (None, "")
-    assert 0 < found["epsilon"] <= (1 + request.ENOUGH) * (1 + request.RESOLUTION) - 1
+    assert 0 < found["epsilon"] <= request.ENOUGH
     assert json.loads(opt(*flags, "--resolution", "0").out)["epsilon"] == 0
 
 

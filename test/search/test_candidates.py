@@ -18,6 +18,7 @@ from small_models import random_module, tables_of
 from tensoropt.compiler.cost.process import Footprint, Process
 from tensoropt.compiler.layout.mesh import factorisations
 from tensoropt.compiler.program.evaluate import Cost, ProgramCost
+from tensoropt.compiler.search.engine.control import OutOfTimeError
 from tensoropt.compiler.search.frontier import anytime, turns
 from tensoropt.compiler.search.frontier.candidate import Candidate
 from tensoropt.compiler.search.frontier.clock import BUSY, Clock
@@ -32,6 +33,7 @@ from tensoropt.compiler.search.frontier.search import (
     search_tables,
     thin_out,
 )
+from tensoropt.compiler.search.frontier.search import _bound as bound_of
 from tensoropt.compiler.search.problem.problem import Problem, TableFrontier
 from tensoropt.compiler.search.problem.tables import Assignment, MeshTables
 from tensoropt.compiler.support.errors import UserError
@@ -194,6 +196,17 @@ def test_a_bound_names_the_meshes_that_it_is_about(monkeypatch: pytest.MonkeyPat
     assert (found.axes, found.stopped) == (2, "time")
     assert [left.mesh for left in found.left_out] == [(2, 2, 2)]
     assert searched([candidate((2,)), candidate((2, 2))], time_limit_s=60.0).axes is None
+
+
+def test_a_bound_is_never_better_than_that_of_a_mesh_that_was_searched() -> None:
+    """Points of 8x8 may cover the only mesh of one axis: that does not make them exact."""
+    line, square, late = candidate((64,)), candidate((8, 8)), candidate((2, 32))
+    late.error = OutOfTimeError("late")
+    search: Any = SimpleNamespace(candidates=[line, square, late], searched=[line, square])
+    search.gaps = [0.0, 0.08]
+    assert bound_of(search) == (0.08, 1)
+    search.gaps = [0.02, None]
+    assert bound_of(search) == (0.02, 1)
 
 
 def point(index: int, time_s: float, memory_bytes: int) -> FrontierPoint:

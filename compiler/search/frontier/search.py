@@ -297,7 +297,7 @@ def search_candidates(
 
 
 def _worth_overlap(costed: Sequence[Costed]) -> list[Costed]:
-    """Return the plans whose collectives are overlapped, which takes long to compute.
+    """Return the plans to overlap, since each takes long to compute.
 
     The others are slower than a plan that needs less memory by far, as processes may reverse small
     differences. Quadratic in the plans.
@@ -309,14 +309,18 @@ def _worth_overlap(costed: Sequence[Costed]) -> list[Costed]:
 
 
 def _bound(search: Anytime) -> tuple[float | None, int | None]:
-    """Return the bound, and up to how many axes it covers all meshes if some were left out."""
+    """Return the bound, and up to how many axes it covers all meshes if some were left out.
+
+    Deeper meshes count as well if they have a bound: the few meshes of one axis may be exact by
+    points of others, which says nothing about these points.
+    """
     late = [c.axes for c in search.candidates if isinstance(c.error, OutOfTimeError)]
     axes = min(late, default=0) - 1
     covered = {c.axes for c in search.searched}
     if not late or axes < min(covered, default=0):
         return worst_bound(search.gaps), None
     pairs = zip(search.searched, search.gaps, strict=True)
-    return worst_bound([gap for candidate, gap in pairs if candidate.axes <= axes]), axes
+    return worst_bound([gap for c, gap in pairs if c.axes <= axes or gap is not None]), axes
 
 
 def _left_out(candidates: Sequence[Candidate]) -> list[LeftOut]:
