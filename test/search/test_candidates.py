@@ -198,15 +198,33 @@ def test_a_bound_names_the_meshes_that_it_is_about(monkeypatch: pytest.MonkeyPat
     assert searched([candidate((2,)), candidate((2, 2))], time_limit_s=60.0).axes is None
 
 
-def test_a_bound_is_never_better_than_that_of_a_mesh_that_was_searched() -> None:
+def test_a_bound_is_never_better_than_that_of_a_shallow_mesh() -> None:
     """Points of 8x8 may cover the only mesh of one axis: that does not make them exact."""
     line, square, late = candidate((64,)), candidate((8, 8)), candidate((2, 32))
     late.error = OutOfTimeError("late")
     search: Any = SimpleNamespace(candidates=[line, square, late], searched=[line, square])
-    search.gaps = [0.0, 0.08]
+    search.options, search.gaps = SearchOptions(epsilon=0.01), [0.0, 0.08]
     assert bound_of(search) == (0.08, 1)
-    search.gaps = [0.02, None]
-    assert bound_of(search) == (0.02, 1)
+
+
+@pytest.mark.parametrize(
+    ("gap", "is_closed", "bound"),
+    [
+        (0.3, False, (0.02, 2)),
+        (None, False, (0.02, 2)),
+        (0.02, False, (0.02, None)),
+        (0.04, False, (0.04, None)),
+        (0.3, True, (0.3, None)),
+    ],
+)
+def test_a_deep_mesh_that_is_cut_short_does_not_widen_the_bound(
+    gap: float | None, is_closed: bool, bound: tuple[float, int | None]
+) -> None:
+    shallow, deep = candidate((8,)), candidate((2, 2, 2))
+    deep.closed = is_closed
+    search: Any = SimpleNamespace(candidates=[shallow, deep], searched=[shallow, deep])
+    search.options, search.gaps = SearchOptions(epsilon=0.05), [0.02, gap]
+    assert bound_of(search) == bound
 
 
 def point(index: int, time_s: float, memory_bytes: int) -> FrontierPoint:

@@ -100,10 +100,10 @@ class Turns:
     def _expected_s(self, candidate: Candidate) -> float:
         """Return the expected time of the first run of a candidate.
 
-        It grows with the cells of the tables.
+        It grows with the layouts of a tensor.
         """
         searched = (c for c in self.candidates if c.results)
-        known = [c.first_run_s * candidate.cells / c.cells for c in searched]
+        known = [c.first_run_s * candidate.layouts / c.layouts for c in searched]
         return sorted(known)[len(known) // 2] if known else 0.0
 
     def plan_next(self, candidate: Candidate) -> None:
