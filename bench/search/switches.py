@@ -278,12 +278,6 @@ _OF_TABLES = {
     ),
 }
 _OF_ENGINE = {
-    "relaxation": _off(
-        "nodes of problems that are too wide are split for a bound",
-        _ENGINE,
-        "found = frontier_within(problem, wide, time_limit_s, control, known, solve)",
-        "found = None",
-    ),
     "direct": _off("small problems are eliminated with lists at once", _ENGINE, "= 1e6,", "= 0.0,"),
     "box-effort": _off("gaps that take too long are divided", _ENGINE, "= 2e7,", "= 1e18,"),
     "lines-first": _off("large problems are bounded by lines first", _ENGINE, "= 1e7,", "= 1e18,"),
