@@ -111,8 +111,8 @@ _OF_LOOP = {
     "leaner-first": _off(
         "leaner alternatives first where the fastest one does not fit",
         _TURNS,
-        "if self._lacks_memory:",
-        "if False:",
+        "self._sort_by_memory(worth)",
+        "pass",
     ),
     "deeper-later": _off(
         "deeper meshes wait until the others are within 3%",

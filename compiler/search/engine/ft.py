@@ -76,7 +76,12 @@ def solve_frontier(
     fit into memory even with nodes fixed one by one, or without ``in_parts``, at once.
     """
     _check_options(epsilon, time_limit_s, threads)
-    options = {"threads": threads, "known": known, "lines": lines, "budget": memory_bytes}
+    options: dict[str, Any] = {
+        "threads": threads,
+        "known": known,
+        "lines": lines,
+        "budget": memory_bytes,
+    }
     if not in_parts:
         return _frontier(problem, _run(problem, epsilon, time_limit_s, control=control, **options))
     return _solve(problem, epsilon, time_limit_s, control, options)
