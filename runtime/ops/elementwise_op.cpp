@@ -5,6 +5,9 @@
 
 #include "collective.hpp"
 #include "cpu/elementwise.hpp"
+#include "cuda/compiled_kernel.hpp"
+#include "cuda/kernel_source.hpp"
+#include "ort/arena.hpp"
 
 namespace tensoropt {
 namespace {
@@ -16,6 +19,7 @@ struct Elementwise {
   Api api;
   std::string node;
   Program program;
+  const CompiledKernel* kernel = nullptr;  // on a GPU
 };
 
 std::size_t one(const CustomOp*) { return 1; }
@@ -26,8 +30,8 @@ const char* name(const CustomOp*) { return "Elementwise"; }
 void destroy(void* kernel) { delete static_cast<Elementwise*>(kernel); }
 
 template <class Source>
-Program read_program(const Api& api, Source* source) {
-  return checked_program(api.integer(source, "scalars"), api.integers(source, "reads"),
+Program read_program(const Api& api, Source* source, std::int64_t arithmetics) {
+  return checked_program(arithmetics, api.integer(source, "scalars"), api.integers(source, "reads"),
                          api.integers(source, "program"), api.integers(source, "results"),
                          api.integers(source, "writes"));
 }
@@ -36,19 +40,35 @@ OrtStatus* create(const CustomOp*, const OrtApi* table, const OrtKernelInfo* inf
   const Api api(table);
   return guarded(api, [&] {
     const std::string node = "Elementwise node '" + api.node_name(info) + "'";
-    located(node, [&] { *kernel = new Elementwise{api, node, read_program(api, info)}; });
+    located(node, [&] {
+      *kernel = new Elementwise{api, node, read_program(api, info, kCpuArithmetics)};
+    });
   });
 }
 
-std::vector<float> scalars_of(const Elementwise& self, OrtKernelContext* context) {
-  std::vector<float> scalars;
+OrtStatus* create_on_device(const CustomOp*, const OrtApi* table, const OrtKernelInfo* info,
+                            void** kernel) {
+  const Api api(table);
+  return guarded(api, [&] {
+    const std::string node = "Elementwise node '" + api.node_name(info) + "'";
+    located(node, [&] {
+      const auto program = read_program(api, info, kArithmetics);
+      const int device = arena_of(api, info)->device();
+      *kernel = new Elementwise{
+          api, node, program, &compiled_kernel(kernel_source(program), "elementwise", device)};
+    });
+  });
+}
+
+std::vector<const float*> scalars_of(const Elementwise& self, OrtKernelContext* context) {
+  std::vector<const float*> scalars;
   for (std::size_t i = 0; i < self.program.scalars; ++i) {
     const auto* value = self.api.input(context, i);
     const auto [type, shape] = self.api.type_and_shape(value);
     if (Element(type) != Element::Float32 || count_of(shape) != 1)
       throw Error("input " + std::to_string(i) + " must be one float32, got: ONNX element type " +
                   std::to_string(type) + " of shape " + text_of(shape));
-    scalars.push_back(*static_cast<const float*>(self.api.data(value)));
+    scalars.push_back(static_cast<const float*>(self.api.data(value)));
   }
   return scalars;
 }
@@ -95,6 +115,13 @@ std::size_t piece_count(const Elementwise& self, OrtKernelContext* context) {
               " inputs and " + std::to_string(outputs) + " outputs");
 }
 
+std::vector<Piece> pieces_of(const Elementwise& self, OrtKernelContext* context) {
+  std::vector<Piece> pieces;
+  for (std::size_t i = 0, count = piece_count(self, context); i < count; ++i)
+    pieces.push_back(piece_of(self, context, i));
+  return pieces;
+}
+
 // A unit of work for one thread.
 struct Part {
   const Piece* piece;
@@ -102,10 +129,9 @@ struct Part {
 };
 
 void run_all(const Elementwise& self, OrtKernelContext* context) {
-  const auto scalars = scalars_of(self, context);
-  std::vector<Piece> pieces;
-  for (std::size_t i = 0, count = piece_count(self, context); i < count; ++i)
-    pieces.push_back(piece_of(self, context, i));
+  std::vector<float> scalars;
+  for (const auto* scalar : scalars_of(self, context)) scalars.push_back(*scalar);
+  const auto pieces = pieces_of(self, context);
   std::vector<Part> parts;
   for (const auto& piece : pieces)
     for (std::size_t from = 0; from < piece.count; from += kPart) parts.push_back({&piece, from});
@@ -116,6 +142,28 @@ void run_all(const Elementwise& self, OrtKernelContext* context) {
   });
 }
 
+// A launch per piece: the addresses, and the number of elements.
+void launch_all(const Elementwise& self, OrtKernelContext* context) {
+  const auto scalars = scalars_of(self, context);
+  for (const auto& piece : pieces_of(self, context)) {
+    if (!piece.count) continue;
+    std::vector<std::uint64_t> words;
+    for (const auto* at : scalars) words.push_back(reinterpret_cast<std::uintptr_t>(at));
+    for (const auto* at : piece.reads) words.push_back(reinterpret_cast<std::uintptr_t>(at));
+    for (const auto* at : piece.writes) words.push_back(reinterpret_cast<std::uintptr_t>(at));
+    words.push_back(piece.count);
+    constexpr std::size_t kPerBlock = std::size_t{kElementsPerThread} * kThreadsPerBlock;
+    void* arguments[] = {words.data()};
+    self.kernel->launch(unsigned((piece.count + kPerBlock - 1) / kPerBlock), kThreadsPerBlock,
+                        arguments, self.api.stream(context));
+  }
+}
+
+OrtStatus* compute_on_device(void* kernel, OrtKernelContext* context) {
+  const auto& self = *static_cast<Elementwise*>(kernel);
+  return guarded(self.api, [&] { located(self.node, [&] { launch_all(self, context); }); });
+}
+
 OrtStatus* compute(void* kernel, OrtKernelContext* context) {
   const auto& self = *static_cast<Elementwise*>(kernel);
   return guarded(self.api, [&] { located(self.node, [&] { run_all(self, context); }); });
@@ -124,7 +172,7 @@ OrtStatus* compute(void* kernel, OrtKernelContext* context) {
 OrtStatus* infer_shapes(const CustomOp*, OrtShapeInferContext* context) {
   const Api api(registered_api);
   return guarded(api, [&] {
-    const auto program = read_program(api, context);
+    const auto program = read_program(api, context, kArithmetics);
     std::size_t inputs = 0;
     api.call(Slot::ShapeInferContext_GetInputCount, context, &inputs);
     const auto pieces = (inputs - program.scalars) / program.reads.size();
@@ -139,15 +187,15 @@ OrtStatus* infer_shapes(const CustomOp*, OrtShapeInferContext* context) {
 
 }  // namespace
 
-CustomOp elementwise_op() {
-  auto op = plain_op(Place::Host, one, one);
+CustomOp elementwise_op(Place place) {
+  auto op = plain_op(place, one, one);
   op.GetName = name;
   op.GetInputType = op.GetOutputType = any_type;
   op.GetInputCharacteristic = op.GetOutputCharacteristic = variadic;
   op.GetVariadicInputHomogeneity = op.GetVariadicOutputHomogeneity = mixed;
-  op.CreateKernelV2 = create;
+  op.CreateKernelV2 = place == Place::Host ? create : create_on_device;
   op.KernelDestroy = destroy;
-  op.KernelComputeV2 = compute;
+  op.KernelComputeV2 = place == Place::Host ? compute : compute_on_device;
   op.InferOutputShapeFn = infer_shapes;
   return op;
 }

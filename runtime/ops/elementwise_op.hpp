@@ -5,8 +5,8 @@
 
 namespace tensoropt {
 
-// CPU only. Inputs: float32 scalars, then per piece the arrays that the program reads, all of one
+// On GPUs, the program is a kernel that is compiled when the session is created. Inputs: float32 scalars, then per piece the arrays that the program reads, all of one
 // shape. Outputs: per piece the arrays that it writes, of the same shape.
-CustomOp elementwise_op();
+CustomOp elementwise_op(Place place);
 
 }  // namespace tensoropt

@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tensoropt.runtime.session.order import sort_nodes
 from tensoropt.runtime.session.types import FLOAT32, names_read, tensor_types
-from tensoropt.runtime.support.arithmetic import ARITHMETIC, CAST, GATE, ONE_PASS
+from tensoropt.runtime.support.arithmetic import CAST, GATE, ON_CPU, ONE_PASS, STEPS, Fusion
 from tensoropt.runtime.support.collectives import DOMAIN, STARTS, WAITS, import_domain
 
 if TYPE_CHECKING:
@@ -24,9 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["fuse_chains", "fuse_elementwise"]
 
-_LEAST = 3
-"""Fewest nodes of a chain without a gate: with two, a node of ours takes as long as a pass."""
-_STEPS = (*ARITHMETIC, GATE)
 _ARRAYS = (FLOAT32, 10, 16)  # float16 and bfloat16 too: the arithmetic is in float32
 
 _Value = tuple[str, str | int]
@@ -43,12 +42,12 @@ class _Piece:
     writes: list[str] = field(default_factory=list)
 
 
-def fuse_elementwise(model: onnx.ModelProto) -> None:
+def fuse_elementwise(model: onnx.ModelProto, fusion: Fusion = ON_CPU) -> None:
     """Fuse element-wise nodes into `tensoropt.Elementwise`, in place, at the last node's position.
 
     Nodes with tensors of unknown type or size are unchanged. Linear, except for sorting.
     """
-    graph = _Graph(model)
+    graph = _Graph(model, fusion)
     together: dict[tuple[int, int], list[list[int]]] = defaultdict(list)
     for group in graph.groups():
         together[graph.depths[group[-1]], graph.parts[group[-1]]].append(group)
@@ -58,16 +57,16 @@ def fuse_elementwise(model: onnx.ModelProto) -> None:
     _replace_nodes(model, made)
 
 
-def fuse_chains(model: onnx.ModelProto) -> bool:
-    """Fuse chains of at least `_LEAST` element-wise nodes, each to a node; return True if any is.
+def fuse_chains(model: onnx.ModelProto, fusion: Fusion = ON_CPU) -> bool:
+    """Fuse chains of element-wise nodes that are long enough, each to a node; return if any is.
 
     Gradients of ReLUs are fused too, alone or in a chain: ONNX Runtime selects in several passes.
 
     The chains of a graph with other nodes are far apart: to join equal ones would keep their
     operands. Linear, except for sorting.
     """
-    _make_gates(model)
-    graph = _Graph(model)
+    _make_gates(model, fusion)
+    graph = _Graph(model, fusion)
     chains = [group for group in graph.groups() if graph.pays(group)]
     pieces = [(group, _piece(graph, group)) for group in chains]
     nodes = {group[-1]: _node(graph, [piece]) for group, piece in pieces if piece.steps}
@@ -78,7 +77,7 @@ def fuse_chains(model: onnx.ModelProto) -> bool:
     return bool(nodes)
 
 
-def _make_gates(model: onnx.ModelProto) -> None:
+def _make_gates(model: onnx.ModelProto, fusion: Fusion) -> None:
     """Replace Where(Greater(y, 0), x, 0) of arrays of one shape by a gate of x and y, in place.
 
     `fuse_chains` fuses every gate. Linear.
@@ -87,6 +86,7 @@ def _make_gates(model: onnx.ModelProto) -> None:
 
     graph = model.graph
     types, zeros = tensor_types(graph), _zeros(graph)
+    kinds = _ARRAYS if fusion.narrow else (FLOAT32,)
     compared = {
         node.output[0]: node.input[0]
         for node in graph.node
@@ -97,7 +97,7 @@ def _make_gates(model: onnx.ModelProto) -> None:
             continue
         x, y = node.input[1], compared.get(node.input[0])
         kind, shape = types.get(x, (0, ()))
-        if y is not None and kind == FLOAT32 and shape and types.get(y) == (kind, shape):
+        if y is not None and kind in kinds and shape and types.get(y) == (kind, shape):
             gate = helper.make_node(GATE, [x, y], node.output, name=node.name)
             node.CopyFrom(gate)
     read = {name for node in graph.node for name in names_read(node)}
@@ -108,10 +108,10 @@ def _make_gates(model: onnx.ModelProto) -> None:
 
 
 def _zeros(graph: onnx.GraphProto) -> set[str]:
-    """Return the names of constant float32 scalars that are 0."""
+    """Return the names of constant scalars that are 0."""
     from onnx import numpy_helper
 
-    scalars = (one for one in graph.initializer if one.data_type == FLOAT32 and not one.dims)
+    scalars = (one for one in graph.initializer if one.data_type in _ARRAYS and not one.dims)
     return {one.name for one in scalars if not numpy_helper.to_array(one)}
 
 
@@ -140,7 +140,8 @@ class _Graph:
     node: no path between two of them contains an unfused node.
     """
 
-    def __init__(self, model: onnx.ModelProto) -> None:
+    def __init__(self, model: onnx.ModelProto, fusion: Fusion) -> None:
+        self.fusion = fusion
         self.nodes = list(model.graph.node)
         self.types = tensor_types(model.graph)
         self.makers = {name: place for place, node in enumerate(self.nodes) for name in node.output}
@@ -149,6 +150,8 @@ class _Graph:
             for name in names_read(node):
                 self.readers[name].append(place)
         self.returned = {value.name for value in model.graph.output}
+        self.constants = model.graph.initializer
+        self.numbers = {one.name: one for one in self.constants if not one.dims}
         self.fused = {place for place, node in enumerate(self.nodes) if self._fits(node)}
         self.depths: list[int] = []
         for place, node in enumerate(self.nodes):
@@ -172,12 +175,20 @@ class _Graph:
             return False
         if node.op_type == CAST:
             return bool(arrays) and self._casts(node, kind)
-        others = {self.types.get(name) for name in node.input} - {(FLOAT32, shape)}
-        return node.op_type in _STEPS and kind == FLOAT32 and others <= {(FLOAT32, ())}
+        if node.op_type not in self.fusion.steps:
+            return False
+        others = {self.types.get(name) for name in node.input} - {(kind, shape)}
+        if kind == FLOAT32:
+            return others <= {(FLOAT32, ())}
+        scalars = [name for name in node.input if not self.is_array(name)]
+        return self.fusion.narrow and all(name in self.numbers for name in scalars)
 
     def _casts(self, node: onnx.NodeProto, kind: int) -> bool:
-        """Return True if a Cast is to float32, or from it at the end; others would round."""
-        if kind == FLOAT32:
+        """Return True if a Cast is to float32, or from it at the end; others would round.
+
+        The fusion of narrow arithmetic does not round between its nodes.
+        """
+        if kind == FLOAT32 or self.fusion.narrow:
             return True
         is_last = node.output[0] in self.returned and not self.readers[node.output[0]]
         return is_last and self.types[node.input[0]][0] == FLOAT32
@@ -197,7 +208,20 @@ class _Graph:
     def pays(self, group: Sequence[int]) -> bool:
         """Return True if one node of ours takes less time than the nodes of ``group``."""
         has_gate = any(self.nodes[place].op_type == GATE for place in group)
-        return has_gate or len(group) >= _LEAST
+        return has_gate or len(group) >= self.fusion.least
+
+    def scalar(self, name: str) -> str:
+        """Return the name of a scalar in float32, which is added to the graph if it is narrow."""
+        from onnx import numpy_helper
+
+        if self.types[name][0] == FLOAT32:
+            return name
+        wide = f"{name}.float32"
+        if wide not in self.numbers:
+            value = numpy_helper.to_array(self.numbers[name]).astype(np.float32)
+            self.constants.append(numpy_helper.from_array(value, wide))
+            self.numbers[wide] = self.constants[-1]
+        return wide
 
     def _joins(self, maker: int, reader: int) -> bool:
         return (self.depths[maker], self.parts[maker]) == (self.depths[reader], self.parts[reader])
@@ -210,7 +234,7 @@ def _piece(graph: _Graph, group: Sequence[int]) -> _Piece:
         if name not in values and graph.is_array(name):
             values[name] = ("array", len(piece.reads))
             piece.reads.append(name)
-        return values.get(name, ("scalar", name))
+        return values[name] if name in values else ("scalar", graph.scalar(name))
 
     for place in group:
         node = graph.nodes[place]
@@ -218,7 +242,7 @@ def _piece(graph: _Graph, group: Sequence[int]) -> _Piece:
         if node.op_type == CAST:
             values[node.output[0]] = operands[0]
         else:
-            piece.steps.append((_STEPS.index(node.op_type), operands[0], operands[-1]))
+            piece.steps.append((STEPS.index(node.op_type), operands[0], operands[-1]))
             values[node.output[0]] = ("step", len(piece.steps) - 1)
     inside = set(group)
     for place in group:
