@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial, reduce
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,16 @@ import numpy as np
 
 from tensoropt.runtime.session.order import sort_nodes
 from tensoropt.runtime.session.types import FLOAT32, names_read, tensor_types
-from tensoropt.runtime.support.arithmetic import CAST, GATE, ON_CPU, ONE_PASS, STEPS, Fusion
+from tensoropt.runtime.support.arithmetic import (
+    CAST,
+    GATE,
+    ON_CPU,
+    ONE_PASS,
+    POWER,
+    STEPS,
+    SUM,
+    Fusion,
+)
 from tensoropt.runtime.support.collectives import DOMAIN, STARTS, WAITS, import_domain
 
 if TYPE_CHECKING:
@@ -175,13 +185,24 @@ class _Graph:
             return False
         if node.op_type == CAST:
             return bool(arrays) and self._casts(node, kind)
-        if node.op_type not in self.fusion.steps:
+        if node.op_type not in self.fusion.operators:
             return False
-        others = {self.types.get(name) for name in node.input} - {(kind, shape)}
-        if kind == FLOAT32:
-            return others <= {(FLOAT32, ())}
+        if node.op_type == POWER:
+            return len(arrays) == 1 and self._squares(node) and self._computes(kind)
         scalars = [name for name in node.input if not self.is_array(name)]
-        return self.fusion.narrow and all(name in self.numbers for name in scalars)
+        if kind == FLOAT32:
+            return all(self.types.get(name) == (FLOAT32, ()) for name in scalars)
+        return self._computes(kind) and all(name in self.numbers for name in scalars)
+
+    def _computes(self, kind: int) -> bool:
+        return kind == FLOAT32 or self.fusion.narrow
+
+    def _squares(self, node: onnx.NodeProto) -> bool:
+        """Return True if the exponent is the constant 2."""
+        from onnx import numpy_helper
+
+        exponent = self.numbers.get(node.input[1])
+        return exponent is not None and float(numpy_helper.to_array(exponent)) == 2.0
 
     def _casts(self, node: onnx.NodeProto, kind: int) -> bool:
         """Return True if a Cast is to float32, or from it at the end; others would round.
@@ -236,14 +257,22 @@ def _piece(graph: _Graph, group: Sequence[int]) -> _Piece:
             piece.reads.append(name)
         return values[name] if name in values else ("scalar", graph.scalar(name))
 
+    def step(name: str, a: _Value, b: _Value) -> _Value:
+        piece.steps.append((STEPS.index(name), a, b))
+        return "step", len(piece.steps) - 1
+
     for place in group:
         node = graph.nodes[place]
-        operands = [value(name) for name in node.input]
+        first = value(node.input[0])
         if node.op_type == CAST:
-            values[node.output[0]] = operands[0]
+            result = first
+        elif node.op_type == SUM:
+            result = reduce(partial(step, "Add"), map(value, node.input[1:]), first)
+        elif node.op_type == POWER:
+            result = step("Mul", first, first)
         else:
-            piece.steps.append((STEPS.index(node.op_type), operands[0], operands[-1]))
-            values[node.output[0]] = ("step", len(piece.steps) - 1)
+            result = step(node.op_type, first, value(node.input[-1]))
+        values[node.output[0]] = result
     inside = set(group)
     for place in group:
         name = graph.nodes[place].output[0]

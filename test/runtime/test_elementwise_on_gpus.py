@@ -178,6 +178,24 @@ def test_state_is_written_over_itself(tmp_path: Path) -> None:
         np.testing.assert_array_equal(state[name].get(), expected[f"{name}.new"])
 
 
+def test_sums_and_squares(tmp_path: Path) -> None:
+    nodes = [
+        node("Pow", "x", "two", "square"),
+        node("Sum", "square", "x", "y", "sum"),
+        node("Pow", "sum", "three", "cube"),
+        node("Sum", "cube", "copy"),
+        node("Neg", "copy", "z"),
+    ]
+    given = model(nodes, [typed(name, (3, 700)) for name in "xy"], [typed("z", (3, 700))])
+    for name, number in (("two", np.float32(2)), ("three", np.float32(3))):
+        given.graph.initializer.append(numpy_helper.from_array(np.array(number), name))
+    given = onnx.shape_inference.infer_shapes(given)
+    expected = run(made_session(given.SerializeToString(), CPU), drawn(given))["z"]
+    np.testing.assert_allclose(fused(given, tmp_path)["z"], expected, rtol=1e-5, atol=1e-6)
+    assert fuse_chains(given, ON_GPU)
+    assert [one.op_type for one in given.graph.node] == ["Elementwise", "Pow", "Elementwise"]
+
+
 def test_a_chain_of_two_pays_on_gpus_only() -> None:
     def chain() -> onnx.ModelProto:
         nodes = [node("Add", "x", "y", "s"), node("Tanh", "s", "z")]
