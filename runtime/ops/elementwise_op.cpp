@@ -32,7 +32,7 @@ void destroy(void* kernel) { delete static_cast<Elementwise*>(kernel); }
 template <class Source>
 Program read_program(const Api& api, Source* source, std::int64_t arithmetics) {
   return checked_program(arithmetics, api.integer(source, "scalars"), api.integers(source, "reads"),
-                         api.integers(source, "program"), api.integers(source, "results"),
+                         api.integers(source, "broadcast"), api.integers(source, "program"), api.integers(source, "results"),
                          api.integers(source, "writes"));
 }
 
@@ -73,11 +73,35 @@ std::vector<const float*> scalars_of(const Elementwise& self, OrtKernelContext* 
   return scalars;
 }
 
+// Element `at` of the results reads element `at / divisor % modulus` of a broadcast array.
+struct Broadcast {
+  std::uint64_t divisor = 1, modulus = 1;
+};
+
+// Throws unless the dimensions that an array shares with the results are neighbours.
+Broadcast broadcast_of(Shape shape, const Shape& whole) {
+  const auto text = text_of(shape);
+  if (shape.size() <= whole.size()) {
+    shape.insert(shape.begin(), whole.size() - shape.size(), 1);
+    Broadcast result;
+    auto dim = whole.size();
+    for (; dim > 0 && shape[dim - 1] == 1; --dim) result.divisor *= std::uint64_t(whole[dim - 1]);
+    for (; dim > 0 && shape[dim - 1] == whole[dim - 1]; --dim)
+      result.modulus *= std::uint64_t(whole[dim - 1]);
+    if (std::all_of(shape.begin(), shape.begin() + std::ptrdiff_t(dim),
+                    [](auto size) { return size == 1; }))
+      return result;
+  }
+  throw Error("expected an array that is broadcast to " + text_of(whole) +
+              " by neighbouring dimensions, got: " + text);
+}
+
 const void* array(const Elementwise& self, const OrtValue* value, std::size_t index,
                   const Shape& wanted) {
   const auto [type, shape] = self.api.type_and_shape(value);
   const auto element = self.program.reads[index];
-  if (Element(type) == element && shape == wanted) return self.api.data(value);
+  const bool fits = self.program.broadcast[index] || shape == wanted;
+  if (Element(type) == element && fits) return self.api.data(value);
   throw Error("array " + std::to_string(index) + " of a piece must be " +
               element_info(int(element)).name + " of shape " + text_of(wanted) +
               ", got: ONNX element type " + std::to_string(type) + " of shape " + text_of(shape));
@@ -87,16 +111,22 @@ const void* array(const Elementwise& self, const OrtValue* value, std::size_t in
 struct Piece {
   std::vector<const void*> reads;
   std::vector<void*> writes;
+  std::vector<Broadcast> broadcast;  // of the arrays that are
   std::size_t count;
 };
 
 Piece piece_of(const Elementwise& self, OrtKernelContext* context, std::size_t number) {
   const auto& program = self.program;
   const auto first = program.scalars + number * program.reads.size();
-  const auto shape = self.api.type_and_shape(self.api.input(context, first)).second;
-  Piece piece{{}, {}, count_of(shape)};
-  for (std::size_t i = 0; i < program.reads.size(); ++i)
-    piece.reads.push_back(array(self, self.api.input(context, first + i), i, shape));
+  const auto* whole = self.api.input(context, first + program.whole());
+  const auto shape = self.api.type_and_shape(whole).second;
+  Piece piece{{}, {}, {}, count_of(shape)};
+  for (std::size_t i = 0; i < program.reads.size(); ++i) {
+    const auto* value = self.api.input(context, first + i);
+    piece.reads.push_back(array(self, value, i, shape));
+    if (program.broadcast[i])
+      piece.broadcast.push_back(broadcast_of(self.api.type_and_shape(value).second, shape));
+  }
   for (std::size_t i = 0; i < program.writes.size(); ++i)
     piece.writes.push_back(self.api.output(context, number * program.writes.size() + i, shape));
   return piece;
@@ -152,6 +182,8 @@ void launch_all(const Elementwise& self, OrtKernelContext* context) {
     for (const auto* at : piece.reads) words.push_back(reinterpret_cast<std::uintptr_t>(at));
     for (const auto* at : piece.writes) words.push_back(reinterpret_cast<std::uintptr_t>(at));
     words.push_back(piece.count);
+    for (const auto& [divisor, modulus] : piece.broadcast)
+      words.insert(words.end(), {divisor, modulus});
     constexpr std::size_t kPerBlock = std::size_t{kElementsPerThread} * kThreadsPerBlock;
     void* arguments[] = {words.data()};
     self.kernel->launch(unsigned((piece.count + kPerBlock - 1) / kPerBlock), kThreadsPerBlock,
@@ -178,7 +210,7 @@ OrtStatus* infer_shapes(const CustomOp*, OrtShapeInferContext* context) {
     const auto pieces = (inputs - program.scalars) / program.reads.size();
     for (std::size_t piece = 0; piece < pieces; ++piece) {
       const auto first = program.scalars + piece * program.reads.size();
-      const auto shape = inferred_input(api, context, first).second;
+      const auto shape = inferred_input(api, context, first + program.whole()).second;
       for (std::size_t i = 0; i < program.writes.size(); ++i)
         set_output(api, context, piece * program.writes.size() + i, int(program.writes[i]), shape);
     }

@@ -47,6 +47,7 @@ class _Piece:
     """A program, and the names of the arrays that it reads and writes."""
 
     reads: list[str] = field(default_factory=list)
+    broadcast: list[int] = field(default_factory=list)
     steps: list[tuple[int, _Value, _Value]] = field(default_factory=list)
     results: list[_Value] = field(default_factory=list)
     writes: list[str] = field(default_factory=list)
@@ -146,7 +147,7 @@ class _Graph:
     """The nodes, the positions of ``fused`` nodes, and each node's depth and part.
 
     ``parts`` number the segments between starts and waits of collectives. An unfused node is one
-    level deeper than a fused predecessor. Fused nodes of the same depth can therefore run as one
+    level deeper than a fused predecessor, and so is a node of another shape. Fused nodes of the same depth can therefore run as one
     node: no path between two of them contains an unfused node.
     """
 
@@ -166,11 +167,19 @@ class _Graph:
         self.depths: list[int] = []
         for place, node in enumerate(self.nodes):
             before = {self.makers[name] for name in node.input if name in self.makers}
-            is_unfused = place not in self.fused
-            depths = (self.depths[p] + (is_unfused and p in self.fused) for p in before)
+            depths = (self.depths[p] + self._is_deeper(p, place) for p in before)
             self.depths.append(max(depths, default=0))
         ends = (node.op_type in STARTS or node.op_type in WAITS for node in self.nodes)
         self.parts = list(accumulate(ends, initial=0))
+
+    def _is_deeper(self, before: int, place: int) -> bool:
+        if before not in self.fused:
+            return False
+        return place not in self.fused or self.shape(before) != self.shape(place)
+
+    def shape(self, place: int) -> tuple[int, ...]:
+        """Return the shape of the first result of a node."""
+        return self.types[self.nodes[place].output[0]][1]
 
     def is_array(self, name: str) -> bool:
         kind, shape = self.types.get(name, (0, ()))
@@ -181,7 +190,9 @@ class _Graph:
             return False
         kind, shape = self.types[node.output[0]]
         arrays = [name for name in node.input if self.is_array(name)]
-        if any(self.types[name][1] != shape for name in arrays):
+        if not self._shares(shape, [self.types[name][1] for name in arrays]):
+            return False
+        if any(self.types[name][0] != self.types[arrays[0]][0] for name in arrays):
             return False
         if node.op_type == CAST:
             return bool(arrays) and self._casts(node, kind)
@@ -193,6 +204,13 @@ class _Graph:
         if kind == FLOAT32:
             return all(self.types.get(name) == (FLOAT32, ()) for name in scalars)
         return self._computes(kind) and all(name in self.numbers for name in scalars)
+
+    def _shares(self, shape: Sequence[int], arrays: Sequence[Sequence[int]]) -> bool:
+        """Return True if arrays have the shape of a result, or all but one are broadcast to it."""
+        small = [array for array in arrays if array != shape]
+        if not small or not self.fusion.broadcasts:
+            return not small
+        return len(small) < len(arrays) and all(_is_broadcast(one, shape) for one in small)
 
     def _computes(self, kind: int) -> bool:
         return kind == FLOAT32 or self.fusion.narrow
@@ -248,13 +266,23 @@ class _Graph:
         return (self.depths[maker], self.parts[maker]) == (self.depths[reader], self.parts[reader])
 
 
+def _is_broadcast(shape: Sequence[int], whole: Sequence[int]) -> bool:
+    """Return True if the dimensions that an array shares with a larger one are neighbours."""
+    padded = (1,) * (len(whole) - len(shape)) + tuple(shape)
+    shared = [dim for dim, size in enumerate(padded) if size != 1]
+    between = range(shared[0], shared[-1] + 1) if shared else range(0)
+    return all(padded[dim] == whole[dim] for dim in between)
+
+
 def _piece(graph: _Graph, group: Sequence[int]) -> _Piece:
     piece, values = _Piece(), dict[str, _Value]()
+    shape = graph.shape(group[0])
 
     def value(name: str) -> _Value:
         if name not in values and graph.is_array(name):
             values[name] = ("array", len(piece.reads))
             piece.reads.append(name)
+            piece.broadcast.append(int(graph.types[name][1] != shape))
         return values[name] if name in values else ("scalar", graph.scalar(name))
 
     def step(name: str, a: _Value, b: _Value) -> _Value:
@@ -293,7 +321,7 @@ def _join(graph: _Graph, groups: Iterable[Sequence[int]]) -> list[_Made]:
             left += [_Made(place, graph.nodes[place]) for place in group]
             continue
         types = (_kinds(graph, piece.reads), _kinds(graph, piece.writes))
-        kind = (tuple(piece.steps), tuple(piece.results), types)
+        kind = (tuple(piece.steps), tuple(piece.results), types, tuple(piece.broadcast))
         kinds[kind].append(piece)
         last[kind] = max(last[kind], group[-1])
     return left + [_Made(last[kind], _node(graph, pieces)) for kind, pieces in kinds.items()]
@@ -322,6 +350,7 @@ def _node(graph: _Graph, pieces: Sequence[_Piece]) -> onnx.NodeProto:
         domain=DOMAIN,
         scalars=len(scalars),
         reads=_kinds(graph, first.reads),
+        broadcast=first.broadcast,
         program=[n for kind, a, b in first.steps for n in (kind, number[a], number[b])],
         results=[number[value] for value in first.results],
         writes=_kinds(graph, first.writes),

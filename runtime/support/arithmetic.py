@@ -43,16 +43,18 @@ class Fusion:
 
     ``operators`` are steps, or made of steps. A chain has at least ``least`` nodes, unless it has a gate. If
     ``narrow`` is set, arithmetic on float16 and bfloat16 is fused too: it is in float32, and only
-    the arrays that are written are rounded.
+    the arrays that are written are rounded. If ``broadcasts`` is set, arrays may be smaller than
+    the results.
     """
 
     operators: frozenset[str]
     least: int
     narrow: bool
+    broadcasts: bool
 
 
-ON_CPU = Fusion(frozenset((*ARITHMETIC, GATE)), least=3, narrow=False)
+ON_CPU = Fusion(frozenset((*ARITHMETIC, GATE)), least=3, narrow=False, broadcasts=False)
 """With two nodes, a node of ours takes as long as a pass; functions are faster in ONNX Runtime."""
 
-ON_GPU = Fusion(frozenset((*STEPS, SUM, POWER)), least=2, narrow=True)
+ON_GPU = Fusion(frozenset((*STEPS, SUM, POWER)), least=2, narrow=True, broadcasts=True)
 """Each node takes the time of its memory traffic."""

@@ -196,6 +196,43 @@ def test_sums_and_squares(tmp_path: Path) -> None:
     assert [one.op_type for one in given.graph.node] == ["Elementwise", "Pow", "Elementwise"]
 
 
+@pytest.mark.parametrize(
+    "shape", [(7,), (5, 7), (1, 5, 1), (3, 1, 1), (3, 5, 1), (1, 1, 1), (5, 1)]
+)
+def test_smaller_arrays_are_broadcast(shape: Sequence[int], tmp_path: Path) -> None:
+    whole = (3, 5, 7)
+    nodes = [node("Mul", "x", "y", "p"), node("Sub", "y", "p", "d"), node("Exp", "d", "z")]
+    given = model(nodes, [typed("x", shape), typed("y", whole)], [typed("z", whole)])
+    expected = run(made_session(given.SerializeToString(), CPU), drawn(given))["z"]
+    np.testing.assert_allclose(fused(given, tmp_path)["z"], expected, rtol=1e-5, atol=1e-6)
+    assert fuse_chains(given, ON_GPU)
+    assert [one.op_type for one in given.graph.node] == ["Elementwise"]
+
+
+def test_a_broadcast_result_of_a_chain_is_written_first(tmp_path: Path) -> None:
+    """Two chains: the rows that the second one reads are the results of the first."""
+    nodes = [
+        node("Mul", "r", "r", "square"),
+        node("Add", "square", "beta", "rows"),
+        node("Mul", "x", "rows", "scaled"),
+        node("Sub", "scaled", "x", "z"),
+    ]
+    given = model(nodes, [typed("r", (9, 1)), typed("x", (9, 70))], [typed("z", (9, 70))])
+    expected = run(made_session(given.SerializeToString(), CPU), drawn(given))["z"]
+    np.testing.assert_allclose(fused(given, tmp_path)["z"], expected, rtol=1e-5, atol=1e-6)
+    fuse_chains(given, ON_GPU)
+    assert [one.op_type for one in given.graph.node] == ["Elementwise", "Elementwise"]
+
+
+@pytest.mark.parametrize("shape", [(3, 1, 7), (3, 5, 7, 1)])
+def test_other_broadcasts_stay(shape: Sequence[int]) -> None:
+    """One with a gap, and one of two arrays that are both smaller than the result."""
+    nodes = [node("Mul", "x", "y", "p"), node("Exp", "p", "z")]
+    inputs = [typed("x", shape), typed("y", (3, 5, 7))]
+    given = onnx.shape_inference.infer_shapes(model(nodes, inputs, [typed("z", None)]))
+    assert not fuse_chains(given, ON_GPU)
+
+
 def test_a_chain_of_two_pays_on_gpus_only() -> None:
     def chain() -> onnx.ModelProto:
         nodes = [node("Add", "x", "y", "s"), node("Tanh", "s", "z")]
@@ -215,14 +252,14 @@ def test_a_narrow_scalar_that_is_no_constant_stays() -> None:
 
 
 def chain_of_all() -> onnx.ModelProto:
-    """Return a chain of all steps but gates, in float32."""
+    """Return a chain of all steps but gates, in float32, with a row that is broadcast."""
     steps = [step for step in STEPS if step != GATE]
     names = ["x", *(f"t{place}" for place in range(len(steps)))]
     nodes = [
         node(step, *([before] if step in UNARY else [before, "y"]), after)
         for step, (before, after) in zip(steps, itertools.pairwise(names), strict=True)
     ]
-    return model(nodes, [typed("x", (2, 3)), typed("y", (2, 3))], [typed(names[-1], (2, 3))])
+    return model(nodes, [typed("x", (2, 3)), typed("y", (3,))], [typed(names[-1], (2, 3))])
 
 
 def open_all(folder: Path) -> None:
@@ -241,9 +278,10 @@ def open_all(folder: Path) -> None:
 def test_nvrtc_compiles_for_gpus_that_are_not_here(tmp_path: Path) -> None:
     """Every step and type, without CUDA's headers, and without calls of functions left out."""
     # A new process: this one keeps its kernels, and compiles none twice.
-    code = f"import {__name__.rpartition('.')[2]} as tests; tests.open_all(tests.Path({str(tmp_path)!r}))"
-    paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    subprocess.run([sys.executable, "-c", code], env=paths, check=True)
+    code = "import sys, pathlib, test_elementwise_on_gpus as tests; "
+    code += "tests.open_all(pathlib.Path(sys.argv[1]))"
+    settings = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", code, tmp_path], env=settings, check=True)
     sources = sorted((tmp_path / "sources").glob("*.cu"))
     assert len(sources) == 6
     for source, architecture in itertools.product(sources, ARCHITECTURES):

@@ -191,6 +191,13 @@ std::vector<Element> elements(const std::vector<std::int64_t>& numbers, const ch
   return found;
 }
 
+// By read array; one at least has the shape of the results.
+std::vector<bool> flags(const std::vector<std::int64_t>& broadcast, std::size_t reads) {
+  if (broadcast.size() != reads || !std::count(broadcast.begin(), broadcast.end(), 0))
+    throw Error("broadcast must be " + std::to_string(reads) + " flags, one of them 0");
+  return {broadcast.begin(), broadcast.end()};
+}
+
 void check_below(std::int64_t value, std::size_t from, std::size_t end, const char* what) {
   if (value < std::int64_t(from) || value >= std::int64_t(end))
     throw Error(std::string(what) + " must be values from " + std::to_string(from) + " to " +
@@ -278,6 +285,7 @@ void give_rooms(Program& program, std::size_t values) {
 
 Program checked_program(std::int64_t arithmetics, std::int64_t scalars,
                         const std::vector<std::int64_t>& reads,
+                        const std::vector<std::int64_t>& broadcast,
                         const std::vector<std::int64_t>& given,
                         const std::vector<std::int64_t>& results,
                         const std::vector<std::int64_t>& writes) {
@@ -290,6 +298,9 @@ Program checked_program(std::int64_t arithmetics, std::int64_t scalars,
   program.scalars = std::size_t(scalars);
   program.reads = elements(reads, "reads");
   program.writes = elements(writes, "writes");
+  program.broadcast = flags(broadcast, reads.size());
+  if (arithmetics == kCpuArithmetics && std::count(broadcast.begin(), broadcast.end(), 1))
+    throw Error("arrays are broadcast on GPUs only");
   const auto steps = steps_of(given, program.first_step(), arithmetics);
   const auto values = program.first_step() + steps.size();
   for (const auto result : results) {

@@ -2,6 +2,7 @@
 // while it is in the L1 cache.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -59,6 +60,7 @@ struct Pass {
 struct Program {
   std::size_t scalars = 0;
   std::vector<Element> reads;
+  std::vector<bool> broadcast;  // by read array: smaller than the results; on GPUs only
   std::vector<Pass> passes;
   std::vector<std::size_t> results;  // values that are written; no scalars
   std::vector<Element> writes;       // types of the results
@@ -67,11 +69,17 @@ struct Program {
   std::size_t rooms = 0;
 
   std::size_t first_step() const { return scalars + reads.size(); }
+
+  // The first read array that has the shape of the results.
+  std::size_t whole() const {
+    return std::size_t(std::find(broadcast.begin(), broadcast.end(), false) - broadcast.begin());
+  }
 };
 
 // Throws `Error` if the program is invalid; `given` is the list of its steps, three numbers each,
 // of the first `arithmetics` kinds.
 Program checked_program(std::int64_t arithmetics, std::int64_t scalars, const std::vector<std::int64_t>& reads,
+                        const std::vector<std::int64_t>& broadcast,
                         const std::vector<std::int64_t>& given,
                         const std::vector<std::int64_t>& results,
                         const std::vector<std::int64_t>& writes);

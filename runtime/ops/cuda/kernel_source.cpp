@@ -22,6 +22,15 @@ static __device__ Half round_bfloat16(float value) {
 }
 )";
 
+// The element of a broadcast array. Divisions of 64 bits take several times as long.
+constexpr const char* kPlace = R"(
+static __device__ unsigned long long place(unsigned long long at, unsigned long long divisor,
+                                           unsigned long long modulus) {
+  if (at >> 32 || divisor >> 32 || modulus >> 32) return at / divisor % modulus;
+  return (unsigned)at / (unsigned)divisor % (unsigned)modulus;
+}
+)";
+
 std::string named(std::string name, std::size_t number) {
   return name.append(std::to_string(number));
 }
@@ -41,7 +50,7 @@ class Source {
   explicit Source(const Program& program) : program_(program) {}
 
   std::string text() const {
-    return kConversions + arguments() + R"(
+    return std::string(kConversions) + kPlace + arguments() + R"(
 extern "C" __global__ void elementwise(const Arguments to) {
   const unsigned long long first =
       (unsigned long long)blockIdx.x * blockDim.x * )" +
@@ -59,7 +68,11 @@ extern "C" __global__ void elementwise(const Arguments to) {
       text += "  const " + type_of(program_.reads[i]) + "* " + named("read", i) + ";\n";
     for (std::size_t i = 0; i < program_.writes.size(); ++i)
       text += "  " + type_of(program_.writes[i]) + "* " + named("write", i) + ";\n";
-    return text + "  unsigned long long count;\n};\n";
+    text += "  unsigned long long count;\n";
+    for (std::size_t i = 0; i < program_.reads.size(); ++i)
+      if (program_.broadcast[i])
+        text += "  unsigned long long " + named("divisor", i) + ", " + named("modulus", i) + ";\n";
+    return text + "};\n";
   }
 
   // All elements of a thread are loaded before any is stored, so that its loads overlap.
@@ -72,8 +85,14 @@ extern "C" __global__ void elementwise(const Arguments to) {
     text += each();
     for (std::size_t i = 0; i < program_.reads.size(); ++i)
       text += "    " + named("a", i) + "[k] = " +
-              converted("widen", program_.reads[i], "to." + named("read", i) + "[at]") + ";\n";
+              converted("widen", program_.reads[i], "to." + named("read", i) + element(i)) + ";\n";
     return text + "  }\n";
+  }
+
+  // The index of an element of a read array.
+  std::string element(std::size_t read) const {
+    if (!program_.broadcast[read]) return "[at]";
+    return "[place(at, to." + named("divisor", read) + ", to." + named("modulus", read) + ")]";
   }
 
   std::string steps() const {
