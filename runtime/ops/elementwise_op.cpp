@@ -32,8 +32,8 @@ void destroy(void* kernel) { delete static_cast<Elementwise*>(kernel); }
 template <class Source>
 Program read_program(const Api& api, Source* source, std::int64_t arithmetics) {
   return checked_program(arithmetics, api.integer(source, "scalars"), api.integers(source, "reads"),
-                         api.integers(source, "broadcast"), api.integers(source, "program"), api.integers(source, "results"),
-                         api.integers(source, "writes"));
+                         api.integers(source, "broadcast"), api.integers(source, "program"),
+                         api.integers(source, "results"), api.integers(source, "writes"));
 }
 
 OrtStatus* create(const CustomOp*, const OrtApi* table, const OrtKernelInfo* info, void** kernel) {
@@ -54,8 +54,8 @@ OrtStatus* create_on_device(const CustomOp*, const OrtApi* table, const OrtKerne
     located(node, [&] {
       const auto program = read_program(api, info, kArithmetics);
       const int device = arena_of(api, info)->device();
-      *kernel = new Elementwise{
-          api, node, program, &compiled_kernel(kernel_source(program), "elementwise", device)};
+      *kernel = new Elementwise{api, node, program,
+                                &compiled_kernel(kernel_source(program), "elementwise", device)};
     });
   });
 }

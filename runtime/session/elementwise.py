@@ -147,8 +147,8 @@ class _Graph:
     """The nodes, the positions of ``fused`` nodes, and each node's depth and part.
 
     ``parts`` number the segments between starts and waits of collectives. An unfused node is one
-    level deeper than a fused predecessor, and so is a node of another shape. Fused nodes of the same depth can therefore run as one
-    node: no path between two of them contains an unfused node.
+    level deeper than a fused predecessor, and so is a node of another shape. Fused nodes of the
+    same depth can therefore run as one node: no path between two of them contains another node.
     """
 
     def __init__(self, model: onnx.ModelProto, fusion: Fusion) -> None:

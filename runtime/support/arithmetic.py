@@ -41,10 +41,10 @@ STEPS = (*ARITHMETIC, GATE, "Neg", "Reciprocal", "Exp", "Sigmoid", "Tanh", "Erf"
 class Fusion:
     """The nodes that the kernel of a provider fuses.
 
-    ``operators`` are steps, or made of steps. A chain has at least ``least`` nodes, unless it has a gate. If
-    ``narrow`` is set, arithmetic on float16 and bfloat16 is fused too: it is in float32, and only
-    the arrays that are written are rounded. If ``broadcasts`` is set, arrays may be smaller than
-    the results.
+    ``operators`` are steps, or made of steps. A chain has at least ``least`` nodes, unless it has a
+    gate. If ``narrow`` is set, arithmetic on float16 and bfloat16 is fused too: it is in float32,
+    and only the arrays that are written are rounded. If ``broadcasts`` is set, arrays may be
+    smaller than the results.
     """
 
     operators: frozenset[str]

@@ -1,6 +1,6 @@
 // libnvrtc.so.13, with the driver's functions that launch kernels, on host memory: source that is
-// C++ except for names of CUDA is compiled by $CXX, or c++. Its kernel must be called `elementwise`,
-// with one structure of addresses.
+// C++ except for names of CUDA is compiled by $CXX, or c++. Its kernel must be called
+// `elementwise`, with one structure of addresses.
 //
 // TENSOROPT_STAND_IN_SOURCES: a folder into which all sources are written. A source with an error
 // fails with the first line of the C++ compiler.

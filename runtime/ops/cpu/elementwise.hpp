@@ -78,7 +78,8 @@ struct Program {
 
 // Throws `Error` if the program is invalid; `given` is the list of its steps, three numbers each,
 // of the first `arithmetics` kinds.
-Program checked_program(std::int64_t arithmetics, std::int64_t scalars, const std::vector<std::int64_t>& reads,
+Program checked_program(std::int64_t arithmetics, std::int64_t scalars,
+                        const std::vector<std::int64_t>& reads,
                         const std::vector<std::int64_t>& broadcast,
                         const std::vector<std::int64_t>& given,
                         const std::vector<std::int64_t>& results,

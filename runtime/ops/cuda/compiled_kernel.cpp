@@ -56,8 +56,8 @@ struct Driver {
                            unsigned library_option_count);
   int (*cuLibraryGetKernel)(void** kernel, void* library, const char* name);
   int (*cuLaunchKernel)(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                        unsigned block_x, unsigned block_y, unsigned block_z,
-                        unsigned shared_bytes, CudaStream stream, void** arguments, void** extra);
+                        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                        CudaStream stream, void** arguments, void** extra);
   int (*cuGetErrorString)(int error, const char** text);
 };
 // NOLINTEND(readability-identifier-naming)

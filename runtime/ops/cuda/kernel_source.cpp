@@ -3,8 +3,8 @@
 namespace tensoropt {
 namespace {
 
-// Conversions; those of float16 are functions of CUDA's device library. A bfloat16 is rounded to the
-// nearest even by integers, which all GPUs have.
+// Conversions; those of float16 are functions of CUDA's device library. A bfloat16 is rounded to
+// the nearest even by integers, which all GPUs have.
 constexpr const char* kConversions = R"(
 extern "C" __device__ unsigned short __nv_float2half_rn(float);
 extern "C" __device__ float __nv_half2float(unsigned short);
@@ -35,9 +35,7 @@ std::string named(std::string name, std::size_t number) {
   return name.append(std::to_string(number));
 }
 
-std::string type_of(Element element) {
-  return element == Element::Float32 ? "float" : "Half";
-}
+std::string type_of(Element element) { return element == Element::Float32 ? "float" : "Half"; }
 
 // `value`, converted by a function called `verb` if the element is narrow.
 std::string converted(const char* verb, Element element, const std::string& value) {
@@ -98,13 +96,14 @@ extern "C" __global__ void elementwise(const Arguments to) {
   std::string steps() const {
     std::string text = each();
     for (std::size_t i = 0; i < program_.reads.size(); ++i)
-      text += "    const float " + named("v", program_.scalars + i) + " = " + named("a", i) +
-              "[k];\n";
+      text +=
+          "    const float " + named("v", program_.scalars + i) + " = " + named("a", i) + "[k];\n";
     for (const auto& pass : program_.passes)
       text += "    const float " + named("v", pass.made) + " = " + result(pass) + ";\n";
     for (std::size_t i = 0; i < program_.writes.size(); ++i)
-      text += "    to." + named("write", i) + "[at] = " +
-              converted("round", program_.writes[i], named("v", program_.results[i])) + ";\n";
+      text += "    to." + named("write", i) +
+              "[at] = " + converted("round", program_.writes[i], named("v", program_.results[i])) +
+              ";\n";
     return text + "  }\n";
   }
 
