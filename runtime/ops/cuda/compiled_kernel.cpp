@@ -1,5 +1,6 @@
 #include "cuda/compiled_kernel.hpp"
 
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -106,8 +107,9 @@ class Compilation {
   // kernels.
   std::vector<char> code(const std::string& architecture) const {
     const auto target = "--gpu-architecture=" + architecture;
-    const char* options[] = {target.c_str(), "--fmad=false"};
-    const int error = compiler().nvrtcCompileProgram(program_, 2, options);
+    // Not every program uses all conversions, and the first line of the log is to be an error.
+    const char* options[] = {target.c_str(), "--fmad=false", "--disable-warnings"};
+    const int error = compiler().nvrtcCompileProgram(program_, int(std::size(options)), options);
     if (error) throw Error("NVRTC for " + architecture + ": " + reason(error));
     std::size_t bytes = 0;
     check_compiler("nvrtcGetCUBINSize", compiler().nvrtcGetCUBINSize(program_, &bytes));

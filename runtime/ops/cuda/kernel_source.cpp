@@ -3,8 +3,8 @@
 namespace tensoropt {
 namespace {
 
-// Conversions; those of float16 are functions of CUDA's device library. A bfloat16 is rounded to
-// the nearest even by integers, which all GPUs have.
+// Conversions. CUDA's device library has the ones of float16. A bfloat16 is rounded to the nearest
+// even by integers, which all GPUs have.
 constexpr const char* kConversions = R"(
 extern "C" __device__ unsigned short __nv_float2half_rn(float);
 extern "C" __device__ float __nv_half2float(unsigned short);
@@ -107,7 +107,8 @@ extern "C" __global__ void elementwise(const Arguments to) {
     return text + "  }\n";
   }
 
-  // The head of a loop over the elements of a thread, neighbours of those of other threads.
+  // The head of a loop over the elements of a thread; neighbouring threads have neighbouring
+  // elements.
   static std::string each() {
     return R"(#pragma unroll
   for (int k = 0; k < )" +
