@@ -111,8 +111,8 @@ _OF_LOOP = {
     "leaner-first": _off(
         "leaner alternatives first where the fastest one does not fit",
         _TURNS,
-        "if self._lacks_memory:",
-        "if False:",
+        "self._sort_by_memory(worth)",
+        "pass",
     ),
     "deeper-later": _off(
         "deeper meshes wait until the others are within 3%",
@@ -278,12 +278,6 @@ _OF_TABLES = {
     ),
 }
 _OF_ENGINE = {
-    "relaxation": _off(
-        "nodes of problems that are too wide are split for a bound",
-        _ENGINE,
-        "found = frontier_within(problem, wide, time_limit_s, control, known, solve)",
-        "found = None",
-    ),
     "direct": _off("small problems are eliminated with lists at once", _ENGINE, "= 1e6,", "= 0.0,"),
     "box-effort": _off("gaps that take too long are divided", _ENGINE, "= 2e7,", "= 1e18,"),
     "lines-first": _off("large problems are bounded by lines first", _ENGINE, "= 1e7,", "= 1e18,"),

@@ -19,6 +19,7 @@ from tensoropt.compiler.cost.process import Footprint, Process
 from tensoropt.compiler.layout.mesh import factorisations
 from tensoropt.compiler.program.evaluate import Cost, ProgramCost
 from tensoropt.compiler.search.engine.control import OutOfTimeError
+from tensoropt.compiler.search.engine.ft import TooWideError
 from tensoropt.compiler.search.frontier import anytime, turns
 from tensoropt.compiler.search.frontier.candidate import Candidate
 from tensoropt.compiler.search.frontier.clock import BUSY, Clock
@@ -178,6 +179,34 @@ def test_tables_that_lessons_made_too_wide_are_searched_without_them(
     assert (searches[0], searches[-1]) == (refused[0], 0.0)
 
 
+@pytest.mark.parametrize("seed", [1, 5, 6])
+@pytest.mark.parametrize("epsilon", [0.0, 0.04, 1.0])
+def test_tables_that_do_not_fit_the_memory_are_bounded_by_lines(
+    monkeypatch: pytest.MonkeyPatch, seed: int, epsilon: float
+) -> None:
+    """Training of 70B on 256 devices took minutes, as its nodes were split one by one."""
+    tables = tables_of(random_module(seed), Mesh((2, 2)))
+    exact = searched([Candidate(Mesh((2, 2)), lambda: tables)])
+
+    def refusing(problem: Problem, **given: Any) -> TableFrontier:
+        assert not given["in_parts"]
+        raise TooWideError("too wide", 0)
+
+    monkeypatch.setattr(anytime, "solve_frontier", refusing)
+    own = Candidate(Mesh((2, 2)), lambda: tables)
+    found = searched([own], epsilon=epsilon, time_limit_s=60.0, must_answer=True)
+    assert found.epsilon is not None and 0 <= found.epsilon < 1
+    for time_s, size in spots(exact):
+        factor = (1 + found.epsilon) * (1 + 1e-9)
+        assert any(t <= factor * time_s and m <= factor * size for t, m in spots(found))
+
+
+def test_a_bound_that_proves_nothing_is_none() -> None:
+    """A plan that takes no time has no relative bound by lines."""
+    gaps = SimpleNamespace(searched=[None], plans=SimpleNamespace(gap=lambda candidate: math.inf))
+    assert anytime.Anytime.gaps.func(gaps) == [None]
+
+
 def test_without_time_the_first_mesh_still_has_its_ends() -> None:
     found = searched(
         [candidate((2,)), candidate((2, 2)), candidate((2, 2, 2))],
@@ -198,15 +227,33 @@ def test_a_bound_names_the_meshes_that_it_is_about(monkeypatch: pytest.MonkeyPat
     assert searched([candidate((2,)), candidate((2, 2))], time_limit_s=60.0).axes is None
 
 
-def test_a_bound_is_never_better_than_that_of_a_mesh_that_was_searched() -> None:
+def test_a_bound_is_never_better_than_that_of_a_shallow_mesh() -> None:
     """Points of 8x8 may cover the only mesh of one axis: that does not make them exact."""
     line, square, late = candidate((64,)), candidate((8, 8)), candidate((2, 32))
     late.error = OutOfTimeError("late")
     search: Any = SimpleNamespace(candidates=[line, square, late], searched=[line, square])
-    search.gaps = [0.0, 0.08]
+    search.options, search.gaps = SearchOptions(epsilon=0.01), [0.0, 0.08]
     assert bound_of(search) == (0.08, 1)
-    search.gaps = [0.02, None]
-    assert bound_of(search) == (0.02, 1)
+
+
+@pytest.mark.parametrize(
+    ("gap", "is_closed", "bound"),
+    [
+        (0.3, False, (0.02, 2)),
+        (None, False, (0.02, 2)),
+        (0.02, False, (0.02, None)),
+        (0.04, False, (0.04, None)),
+        (0.3, True, (0.3, None)),
+    ],
+)
+def test_a_deep_mesh_that_is_cut_short_does_not_widen_the_bound(
+    gap: float | None, is_closed: bool, bound: tuple[float, int | None]
+) -> None:
+    shallow, deep = candidate((8,)), candidate((2, 2, 2))
+    deep.closed = is_closed
+    search: Any = SimpleNamespace(candidates=[shallow, deep], searched=[shallow, deep])
+    search.options, search.gaps = SearchOptions(epsilon=0.05), [0.02, gap]
+    assert bound_of(search) == bound
 
 
 def point(index: int, time_s: float, memory_bytes: int) -> FrontierPoint:

@@ -42,33 +42,6 @@ def test_parts_give_the_enumerated_frontier(seed: int, epsilon: float) -> None:
         assert min(m for t, m in got if t <= time * factor + 1e-12) <= memory * factor + 1e-12
 
 
-@given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.1]))
-@examples(40)
-def test_nodes_taken_apart_bound_the_enumerated_frontier(seed: int, epsilon: float) -> None:
-    problem = _complete(4, 6, seed)
-    want = brute.pareto(*brute.enumerate_costs(problem))
-    with pytest.raises(ft.TooWideError) as wide:
-        ft._engine(problem, budget=1.5e4)
-    solve = ft._solver(epsilon, {"budget": 1.5e4})
-    frontier = ft.frontier_within(problem, wide.value, 60.0, Control(), (), solve)
-    assert frontier is not None
-    got = [(point.time, point.memory) for point in frontier.points]
-    factor = (1 + frontier.epsilon) * (1 + CLOSE)
-    for time, memory in want:
-        assert min(m for t, m in got if t <= time * factor + 1e-12) <= memory * factor + 1e-12
-
-
-def test_with_a_clock_what_is_too_wide_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    def late(*given: object) -> None:
-        raise OutOfTimeError("no part in time")
-
-    monkeypatch.setattr(ft, "_in_parts", late)
-    problem = _complete(4, 6)
-    frontier = ft._solve(problem, 0.0, 60.0, Control(), {"budget": 1.5e4})
-    assert frontier.points[0].time == brute.enumerate_costs(problem)[0].min()
-    assert 0 <= frontier.epsilon < np.inf
-
-
 def _complete(nodes: int, size: int, seed: int = 0) -> Problem:
     rng = np.random.default_rng(seed)
     edges = [

@@ -19,11 +19,9 @@ from tensoropt.compiler.search._engine import Engine, StoppedError, TooLargeErro
 from tensoropt.compiler.search.engine.conditioned import (
     TooWideError,
     best_of_parts,
-    best_points,
     frontier_of_parts,
 )
 from tensoropt.compiler.search.engine.control import Control, OutOfTimeError, Status
-from tensoropt.compiler.search.engine.relaxed import Solve, frontier_within
 from tensoropt.compiler.search.problem.problem import (
     NO_LINES,
     Floats,
@@ -40,7 +38,7 @@ from tensoropt.compiler.support.errors import UserError
 if TYPE_CHECKING:
     from tensoropt.compiler.search._engine import Frontier
 
-__all__ = ["certified_gap", "elimination_sums", "solve_frontier", "solve_min_time"]
+__all__ = ["TooWideError", "certified_gap", "elimination_sums", "solve_frontier", "solve_min_time"]
 
 _NO_CONTROL = Control()
 _THREADS = 2
@@ -56,6 +54,7 @@ def solve_frontier(
     known: Sequence[tuple[float, float]] = (),
     lines: Lines = NO_LINES,
     memory_bytes: float = 0.0,
+    in_parts: bool = True,
 ) -> TableFrontier:
     """Return the Pareto points of a problem in (memory, time), each with an assignment.
 
@@ -73,11 +72,18 @@ def solve_frontier(
     search of the problem.
 
     Raises OutOfTimeError past ``control.last_limit_s``. Raises UserError for options out of range,
-    if no assignment is allowed (all have an infinite time), and if the tables do not fit into
-    memory even with nodes fixed one by one.
+    if no assignment is allowed (all have an infinite time), and TooWideError if the tables do not
+    fit into memory even with nodes fixed one by one, or without ``in_parts``, at once.
     """
     _check_options(epsilon, time_limit_s, threads)
-    options = {"threads": threads, "known": known, "lines": lines, "budget": memory_bytes}
+    options: dict[str, Any] = {
+        "threads": threads,
+        "known": known,
+        "lines": lines,
+        "budget": memory_bytes,
+    }
+    if not in_parts:
+        return _frontier(problem, _run(problem, epsilon, time_limit_s, control=control, **options))
     return _solve(problem, epsilon, time_limit_s, control, options)
 
 
@@ -125,8 +131,6 @@ def _solve(
     try:
         result = _run(problem, epsilon, time_limit_s, control=control, **options)
     except TooWideError as wide:
-        if parts == 1 and time_limit_s is not None:
-            return _solve_in_time(problem, wide, epsilon, time_limit_s, control, options)
         return _in_parts(problem, wide, epsilon, time_limit_s, control, options, parts)
     return _frontier(problem, result)
 
@@ -157,51 +161,6 @@ def _in_parts(
     ended = _end_of(control)
     found = frontier_of_parts(problem, wide, parts, time_limit_s, control, solve)
     return found if found.whole or parts > 1 else _with_fastest(problem, found, ended)
-
-
-def _solve_in_time(
-    problem: Problem,
-    wide: TooWideError,
-    epsilon: float,
-    time_limit_s: float,
-    control: Control,
-    options: dict[str, Any],
-) -> TableFrontier:
-    """Return the frontier within a time limit: first a bound, then parts while there is time."""
-    started, ended = time.monotonic(), _end_of(control)
-    solve, known = _solver(epsilon, options), options.get("known", ())
-    found = frontier_within(problem, wide, time_limit_s, control, known, solve)
-    past_s = time.monotonic() - started
-    left_s = max(0.0, time_limit_s - past_s)
-    if found is None:
-        return _in_parts(problem, wide, epsilon, left_s, control.advance(past_s), options, 1)
-    if found.interrupted or found.epsilon <= epsilon or left_s <= 0:
-        return _with_fastest(problem, found, ended)
-    try:
-        own = replace(control, last_limit_s=left_s)
-        parts = _in_parts(problem, wide, epsilon, left_s, own, options, 1)
-    except UserError:  # no time for any part
-        return _with_fastest(problem, found, ended)
-    return _unite(problem, found, parts)
-
-
-def _solver(epsilon: float, options: dict[str, Any]) -> Solve:
-    """Return a function that solves a problem whole, within a number of bytes (0: no limit)."""
-
-    def solve(part: Problem, limit: float | None, own: Control, most: float) -> TableFrontier:
-        sizes = [size for size in (most, options.get("budget", 0.0)) if size]
-        own_options = {**options, "budget": min(sizes, default=0.0), "lines": NO_LINES}
-        return _frontier(part, _run(part, epsilon, limit, control=own, **own_options))
-
-    return solve
-
-
-def _unite(problem: Problem, found: TableFrontier, parts: TableFrontier) -> TableFrontier:
-    """Return the points of two frontiers of a problem, with the better bound."""
-    if parts.epsilon <= found.epsilon:
-        return parts
-    points = best_points(problem, [*found.points, *parts.points])
-    return replace(parts, points=points, epsilon=found.epsilon, lines=found.lines)
 
 
 def _end_of(control: Control) -> float:

@@ -15,7 +15,7 @@ from functools import cached_property
 
 from tensoropt.compiler.program.pins import PinsError
 from tensoropt.compiler.search.engine.control import Control, OutOfTimeError, Status, alarm
-from tensoropt.compiler.search.engine.ft import solve_frontier
+from tensoropt.compiler.search.engine.ft import TooWideError, solve_frontier
 from tensoropt.compiler.search.frontier.ascents import Ascents, Corner
 from tensoropt.compiler.search.frontier.candidate import Candidate
 from tensoropt.compiler.search.frontier.clock import Clock
@@ -83,8 +83,9 @@ class Anytime:
 
     @cached_property
     def gaps(self) -> list[float | None]:
-        """The final gap of each searched candidate."""
-        return [self.plans.gap(candidate) for candidate in self.searched]
+        """The final gap of each searched candidate; None if nothing is proved."""
+        gaps = [self.plans.gap(candidate) for candidate in self.searched]
+        return [None if gap is None or math.isinf(gap) else gap for gap in gaps]
 
     @property
     def stopped(self) -> Stop | None:
@@ -136,6 +137,8 @@ class Anytime:
                 # Lessons couple nodes, and the tables may become too wide.
                 candidate.lessons.forget()
                 candidate.is_too_wide = True
+            elif isinstance(error, TooWideError) and candidate.ascents is None:
+                candidate.is_unsolvable = True  # lines need no tables of several nodes
             else:
                 candidate.closed = True
                 if not any(owner is candidate for owner, _, _ in self.plans.costed):
@@ -184,10 +187,11 @@ class Anytime:
         if programs need far more memory than tables charge.
         """
         options = self.options
-        if options.solve is not None or not 0 < options.epsilon <= LADDER[0]:
+        is_fine = 0 < options.epsilon <= LADDER[0]
+        if options.solve is not None or not (is_fine or candidate.is_unsolvable):
             return False  # a coarse search is for the exact ends, an exact one for all points
         if candidate.ascents is None:
-            return candidate.is_wide or self._is_far(candidate)
+            return candidate.is_unsolvable or candidate.is_wide or self._is_far(candidate)
         if self._open_corner(candidate.ascents, candidate):
             return True
         gap = self.plans.gap(candidate)
@@ -248,6 +252,7 @@ class Anytime:
             known=[(max(time_s - more_s, 0.0), size) for time_s, size in known],
             lines=candidate.proven_lines,
             memory_bytes=candidate.left_bytes,
+            in_parts=limit_s is None,
         )
 
     def _teller(self, candidate: Candidate) -> Say:

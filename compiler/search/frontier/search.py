@@ -27,6 +27,7 @@ from tensoropt.compiler.search.frontier.anytime import Anytime
 from tensoropt.compiler.search.frontier.bounds import NOTHING
 from tensoropt.compiler.search.frontier.candidate import Candidate, Costed
 from tensoropt.compiler.search.frontier.options import (
+    SHALLOW_AXES,
     LeftOut,
     Say,
     SearchOptions,
@@ -311,16 +312,25 @@ def _worth_overlap(costed: Sequence[Costed]) -> list[Costed]:
 def _bound(search: Anytime) -> tuple[float | None, int | None]:
     """Return the bound, and up to how many axes it covers all meshes if some were left out.
 
-    Deeper meshes count as well if they have a bound: the few meshes of one axis may be exact by
-    points of others, which says nothing about these points.
+    All shallow meshes that were searched count: the few of one axis may be exact by points of
+    others, which says nothing about these points. A deep mesh that the end of the time interrupts
+    counts as left out, with all of its depth, if it would widen the bound.
     """
-    late = [c.axes for c in search.candidates if isinstance(c.error, OutOfTimeError)]
-    axes = min(late, default=0) - 1
-    covered = {c.axes for c in search.searched}
-    if not late or axes < min(covered, default=0):
+    gaps = dict(zip(search.searched, search.gaps, strict=True))
+    shallow = worst_bound([gap for c, gap in gaps.items() if not c.is_deep])
+    enough = math.inf if shallow is None else max(shallow, search.options.epsilon)
+
+    def is_late(candidate: Candidate) -> bool:
+        gap = gaps.get(candidate)
+        is_cut = candidate.is_deep and not candidate.closed and candidate in gaps
+        is_wider = gap is None or gap > enough
+        return isinstance(candidate.error, OutOfTimeError) or (is_cut and is_wider)
+
+    axes = min((c.axes for c in search.candidates if is_late(c)), default=0) - 1
+    if axes < min((c.axes for c in gaps), default=0):
         return worst_bound(search.gaps), None
-    pairs = zip(search.searched, search.gaps, strict=True)
-    return worst_bound([gap for c, gap in pairs if c.axes <= axes or gap is not None]), axes
+    covered = max(axes, SHALLOW_AXES)
+    return worst_bound([gap for c, gap in gaps.items() if c.axes <= covered]), axes
 
 
 def _left_out(candidates: Sequence[Candidate]) -> list[LeftOut]:

@@ -9,6 +9,7 @@ from tensoropt.compiler.search.engine.control import OutOfTimeError
 from tensoropt.compiler.search.frontier.candidate import Candidate
 from tensoropt.compiler.search.frontier.clock import Clock
 from tensoropt.compiler.search.frontier.plans import Plans
+from tensoropt.compiler.training.alternatives import Alternative
 
 __all__ = ["LADDER", "LATE", "Turns"]
 
@@ -62,23 +63,28 @@ class Turns:
             for candidate in open_:
                 candidate.leave_out(LATE, OutOfTimeError("time is over"))
             return None
-        if self._lacks_memory:
-            worth.sort(key=lambda candidate: self._leaner[candidate.alternative])
+        self._sort_by_memory(worth)
         worst = max(worth, key=urgencies.__getitem__)  # the most promising of equals
         rivals = sum(not candidate.is_deep for candidate in urgent)
         whole = worst.is_deep or (worst.results and worst.is_above_tolerance)
         return worst, 1.0 if whole else max(SLICE, 1 / rivals)
 
-    @property
-    def _lacks_memory(self) -> bool:
-        """True if the first alternative has been run, and no plan of it fits the memory.
+    def _sort_by_memory(self, candidates: list[Candidate]) -> None:
+        """Move alternatives forward that may fit the memory, once the first one does not.
 
-        Its plans are the fastest if memory does not count. Ablation: leaner-first.
+        Until a plan fits, the leanest alternative is first. Then every mesh in its turn has all of
+        them but those that have not fitted so far. Ablation: leaner-first.
         """
-        limit, first = self.options.memory_bytes, self.candidates[0].alternative
+        limit = self.options.memory_bytes
         costed = zip(self.plans.costed, self.plans.programs, strict=True)
-        sizes = [size for (own, _, _), (_, size) in costed if own.alternative == first]
-        return limit is not None and bool(sizes) and min(sizes) > limit
+        fits: dict[Alternative, bool] = {}
+        for (candidate, _, _), (_, size) in costed:
+            way = candidate.alternative
+            fits[way] = fits.get(way, False) or limit is None or size <= limit
+        if fits and not any(fits.values()):
+            candidates.sort(key=lambda candidate: self._leaner[candidate.alternative])
+        else:
+            candidates.sort(key=lambda candidate: not fits.get(candidate.alternative, True))
 
     def _urgency(self, candidate: Candidate) -> float:
         """Return the gap of a candidate; a stand-in for a fresh one on a deeper mesh."""
@@ -100,10 +106,10 @@ class Turns:
     def _expected_s(self, candidate: Candidate) -> float:
         """Return the expected time of the first run of a candidate.
 
-        It grows with the cells of the tables.
+        It grows with the layouts of a tensor.
         """
         searched = (c for c in self.candidates if c.results)
-        known = [c.first_run_s * candidate.cells / c.cells for c in searched]
+        known = [c.first_run_s * candidate.layouts / c.layouts for c in searched]
         return sorted(known)[len(known) // 2] if known else 0.0
 
     def plan_next(self, candidate: Candidate) -> None:
