@@ -162,7 +162,9 @@ class _Graph:
                 self.readers[name].append(place)
         self.returned = {value.name for value in model.graph.output}
         self.constants = model.graph.initializer
-        self.numbers = {one.name: one for one in self.constants if not one.dims}
+        inputs = {value.name for value in model.graph.input}  # their initializers are defaults
+        scalars = (one for one in self.constants if not one.dims)
+        self.numbers = {one.name: one for one in scalars if one.name not in inputs}
         self.fused = {place for place, node in enumerate(self.nodes) if self._fits(node)}
         self.depths: list[int] = []
         for place, node in enumerate(self.nodes):
