@@ -51,7 +51,7 @@ class Candidate:
     ``tolerance`` is the bound of its next run, ``rounds`` the number of runs at it, and ``run_s``
     the time of its last run with tables and costs. A candidate is ``closed`` when no run would
     improve its bound; it is left out for ``reason`` if it has no points. It ``is_too_wide`` to
-    learn from programs, or ``is_unsolvable`` but for lines, if its tables exceed the memory.
+    learn from programs, or ``is_unsolvable`` except by lines, if its tables exceed the memory.
     """
 
     mesh: Mesh
