@@ -320,12 +320,14 @@ $(CUDNN)/packages: pyproject.toml | build
 	$(BIN)/python tools/requirements.py cudnn | $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps \
 	    --target $@ --requirement /dev/stdin
 
-cudnn-check: $(CUDNN)/packages ## Fuzz: plans of cuDNN for attention on GPUs that are not here (8 minutes)
+cudnn-check: $(CUDNN)/packages ## Fuzz: plans of cuDNN, and kernels, for GPUs that are not here (8 minutes)
 	$(BIN)/cmake -S . -B $(CUDNN)/native -G Ninja -DCMAKE_BUILD_TYPE=Release -DTENSOROPT_WERROR=ON \
 	    -DTENSOROPT_PYTHON=OFF -DTENSOROPT_CUDNN=ON -DPython_EXECUTABLE=$(abspath $(BIN))/python \
 	    -DTENSOROPT_CUDA_PACKAGES=$(abspath $<)
 	$(BIN)/cmake --build $(CUDNN)/native --target tensoropt_cudnn
-	TENSOROPT_CUDNN_CHECK=$(abspath $(CUDNN)) $(BIN)/python -m pytest -v -n 2 test/cudnn
+	TENSOROPT_CUDNN_CHECK=$(abspath $(CUDNN)) \
+	    TENSOROPT_NVRTC_CHECK=$(abspath $<)/nvidia/cu13/lib/libnvrtc.so.13 \
+	    $(BIN)/python -m pytest -v -n 2 test/cudnn test/runtime/test_elementwise_on_gpus.py
 
 # A separate environment: ONNX Runtime for GPUs and for CPUs exclude each other.
 ifneq ($(GPU),)

@@ -7,11 +7,11 @@
 Parts: ``agree``: plans on 1, 2 and 4 ranks, also in stages, have the outputs of one device, and
 training the same losses; ``segments``: a step with collectives in the graph and cut at them;
 ``latency``: a collective in a graph and called in a loop; ``attention``: results and gradients of
-attention next to float64, and times of real shapes; ``profile``: predicted and measured time
-and memory; ``graphs``: steps with and without CUDA graphs; ``texts``: tokens of a decoder, by the
-scores of one device; ``switches``: a job that changes its number of devices. Ranks share a GPU if
-there are fewer. A part that fails is reported at the end, with exit status 1. If nothing can be
-checked, the status is 0.
+attention next to float64, and times of real shapes; ``fused``: the same of arithmetic that is
+fused; ``profile``: predicted and measured time and memory; ``graphs``: steps with and without CUDA
+graphs; ``texts``: tokens of a decoder, by the scores of one device; ``switches``: a job that
+changes its number of devices. Ranks share a GPU if there are fewer. A part that fails is reported
+at the end, with exit status 1. If nothing can be checked, the status is 0.
 
 ``--tiny`` uses very small models. To test the check itself, ``--provider cpu`` runs all of it
 without a GPU, and ``--stand-in FOLDER`` runs the GPU code on the stand-ins for NCCL and CUDA in
@@ -38,6 +38,7 @@ from gpu.agreement import inference, training
 from gpu.attention import attention
 from gpu.chain import KINDS
 from gpu.failure import RunError
+from gpu.fused import fused
 from gpu.machine import facts, missing
 from gpu.models import Zoo
 from gpu.setting import Part, Setting, table
@@ -99,6 +100,7 @@ PARTS: Mapping[str, tuple[str, Callable[[Setting], Part]]] = {
     "segments": ("Milliseconds of a step: collectives in the graph, and between graphs", _segments),
     "latency": ("Microseconds of a collective: in a graph, and called in a loop", _latency),
     "attention": ("Attention: largest difference from float64, and times", attention),
+    "fused": ("Fused arithmetic: largest difference from float64, and times", fused),
     "profile": ("Predicted for this machine, and measured", prediction),
     "graphs": ("Steps without and with CUDA graphs", cuda_graphs),
     "texts": ("Texts of a decoder, and the scores of one device", texts),

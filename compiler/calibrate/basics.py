@@ -108,7 +108,7 @@ def measure_operators(
         path = products(folder / f"products_{dtype}.onnx", dtype, sizes)
         paths = [path, *operators(folder, dtype, _ROWS[ranks.options.provider])]
         graphs += [MeasuredGraph(path.stem, str(path)) for path in paths]
-    for elements in _UPDATED if ranks.runs_passes else ():
+    for elements in _UPDATED:
         path = update(folder / f"update{elements}.onnx", [elements])
         graphs.append(MeasuredGraph("update of parameters", str(path)))
     measured = ranks.samples(graphs, count, seconds, floor)

@@ -13,7 +13,6 @@ from tensoropt.compiler.calibrate.attribution import attribute
 from tensoropt.compiler.calibrate.features import read_facts
 from tensoropt.compiler.calibrate.floor import Floor
 from tensoropt.compiler.calibrate.samples import OpSample, merge_equal
-from tensoropt.runtime.device.provider import CPU
 from tensoropt.runtime.launch.launcher import launch
 from tensoropt.runtime.launch.workers import worker_of
 from tensoropt.runtime.profile.job import NO_TIME, Measured, ProfileJob, Task
@@ -72,11 +71,6 @@ class Ranks:
     left_out: list[str] = field(default_factory=list)
     until: float | None = None
     start_s: float = 0.0
-
-    @property
-    def runs_passes(self) -> bool:
-        """True if the update of a training step runs as fused passes over its arrays."""
-        return self.options.provider == CPU.name and CPU.fuses
 
     def times_s(
         self, graphs: Sequence[MeasuredGraph], ranks: int, seconds: float

@@ -187,7 +187,7 @@ class _Run:
         end_s = begun_s + seconds
         # Leave time for the jobs at the end, which measure the memory of processes.
         self.ranks.until = end_s - min(len(written) * self.ranks.start_s, seconds / 4)
-        for plan in written if self.ranks.runs_passes else ():
+        for plan in written:
             plan.fuse_updates()
         graphs = [graph for plan in written for graph in plan.graphs]
         # The overhead of tracing is fitted to graphs without collectives; other graphs use the last

@@ -25,6 +25,7 @@ from tensoropt.runtime.device import cudart
 from tensoropt.runtime.device.blocks import DeviceBlock
 from tensoropt.runtime.device.provider import DeviceArray, MemoryMeter, Provider
 from tensoropt.runtime.ops import library
+from tensoropt.runtime.support.arithmetic import ON_GPU
 from tensoropt.runtime.support.dtypes import ONNX_CODES, Array, dtype_of_code
 from tensoropt.runtime.support.errors import UserError, one_line
 from tensoropt.runtime.support.onnx_runtime import installation_fault
@@ -50,6 +51,8 @@ _NO_MEMORY = re.compile(r"failed to allocate memory|out of memory", re.IGNORECAS
 _STAND_INS = {
     "TENSOROPT_NCCL": "libnccl.so.2",
     "TENSOROPT_CUDART": "libcudart.so.13",
+    "TENSOROPT_NVRTC": "libnvrtc.so.13",
+    "TENSOROPT_CUDA_DRIVER": "libnvrtc.so.13",
     "TENSOROPT_CUDNN_ATTENTION": "libtensoropt_cudnn.so",
 }
 _GRAIN = 256  # bytes: ONNX Runtime's arenas round sizes up to this
@@ -62,6 +65,7 @@ class CudaProvider(Provider):
 
     name = "cuda"
     device = "cuda"
+    fusion = ON_GPU
 
     def __init__(self, number: int) -> None:
         self.number = number

@@ -21,6 +21,7 @@ from tensoropt.runtime.device.host_memory import exact_blocks, share_arena
 from tensoropt.runtime.device.memory import PeakMemory
 from tensoropt.runtime.device.strided import Part, strided_copies
 from tensoropt.runtime.support.arena import CACHE_LINE_BYTES
+from tensoropt.runtime.support.arithmetic import ON_CPU, Fusion
 from tensoropt.runtime.support.dtypes import ONNX_CODES, Array, dtype_of_code, name_of
 from tensoropt.runtime.support.errors import one_line
 
@@ -208,14 +209,16 @@ class Provider(ABC):
     """Execution of a rank's sessions. ``name`` is the value of ``--provider``.
 
     ``device`` and ``number`` are the place of its arrays in ONNX Runtime's bindings.
-    ``keeps_order`` is set if nodes, also fused nodes, run in the order of the plan; ``fuses`` if
-    the library has a kernel for a chain of elementwise nodes. ``slow_fusions`` are the optimizers
-    of ONNX Runtime that replace nodes by slower ones.
+    ``keeps_order`` is set if nodes, also fused nodes, run in the order of the plan; ``own_kernels``
+    if the library has kernels of training for it: convolutions, products, and gradients of weights.
+    ``fusion`` says which elementwise nodes its kernel fuses. ``slow_fusions`` are the optimizers of
+    ONNX Runtime that replace nodes by slower ones.
     """
 
     name: str
     keeps_order = False
-    fuses = False
+    own_kernels = False
+    fusion: Fusion
     slow_fusions: tuple[str, ...] = ()
     device = "cpu"
     number = 0
@@ -300,7 +303,8 @@ class CpuProvider(Provider):
 
     name = "cpu"
     keeps_order = True
-    fuses = True
+    own_kernels = True
+    fusion = ON_CPU
     # An addition with the normalisation after it (decision 49): ONNX Runtime's fused kernel moves
     # 1.8 GB/s, the two separate kernels 15 GB/s.
     slow_fusions = ("SkipLayerNormFusion",)

@@ -5,8 +5,9 @@
 
 namespace tensoropt {
 
-// CPU only. Inputs: float32 scalars, then per piece the arrays that the program reads, all of one
-// shape. Outputs: per piece the arrays that it writes, of the same shape.
-CustomOp elementwise_op();
+// On GPUs, the program is a kernel that is compiled when the session is created. Inputs: float32
+// scalars, then per piece the arrays that the program reads, all of one shape, or on GPUs broadcast
+// to it. Outputs: per piece the arrays that it writes, of that shape.
+CustomOp elementwise_op(Place place);
 
 }  // namespace tensoropt

@@ -37,6 +37,7 @@ void append(Ops& ops, const Kind& kind, Place place) {
 void append(Ops& ops, Place place) {
   for (const auto* kind : all_kinds()) append(ops, *kind, place);
   ops.others.push_back(barrier_op(place));
+  ops.others.push_back(elementwise_op(place));
 }
 
 void append_attention(Ops& ops, Place place, std::initializer_list<Element> types) {
@@ -51,7 +52,6 @@ Ops ops_of_both() {
   Ops ops;
   append(ops, Place::Host);
   append(ops, Place::Device);
-  ops.others.push_back(elementwise_op());
   for (const bool transposed : {false, true}) ops.others.push_back(convolution_op(transposed));
   ops.others.push_back(weight_gradient_op());
   ops.others.push_back(gemm_op());

@@ -11,12 +11,24 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial, reduce
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tensoropt.runtime.session.order import sort_nodes
 from tensoropt.runtime.session.types import FLOAT32, names_read, tensor_types
-from tensoropt.runtime.support.arithmetic import ARITHMETIC, CAST, GATE, ONE_PASS
+from tensoropt.runtime.support.arithmetic import (
+    CAST,
+    GATE,
+    ON_CPU,
+    ONE_PASS,
+    POWER,
+    STEPS,
+    SUM,
+    Fusion,
+)
 from tensoropt.runtime.support.collectives import DOMAIN, STARTS, WAITS, import_domain
 
 if TYPE_CHECKING:
@@ -24,9 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = ["fuse_chains", "fuse_elementwise"]
 
-_LEAST = 3
-"""Fewest nodes of a chain without a gate: with two, a node of ours takes as long as a pass."""
-_STEPS = (*ARITHMETIC, GATE)
 _ARRAYS = (FLOAT32, 10, 16)  # float16 and bfloat16 too: the arithmetic is in float32
 
 _Value = tuple[str, str | int]
@@ -38,17 +47,18 @@ class _Piece:
     """A program, and the names of the arrays that it reads and writes."""
 
     reads: list[str] = field(default_factory=list)
+    broadcast: list[int] = field(default_factory=list)
     steps: list[tuple[int, _Value, _Value]] = field(default_factory=list)
     results: list[_Value] = field(default_factory=list)
     writes: list[str] = field(default_factory=list)
 
 
-def fuse_elementwise(model: onnx.ModelProto) -> None:
+def fuse_elementwise(model: onnx.ModelProto, fusion: Fusion = ON_CPU) -> None:
     """Fuse element-wise nodes into `tensoropt.Elementwise`, in place, at the last node's position.
 
     Nodes with tensors of unknown type or size are unchanged. Linear, except for sorting.
     """
-    graph = _Graph(model)
+    graph = _Graph(model, fusion)
     together: dict[tuple[int, int], list[list[int]]] = defaultdict(list)
     for group in graph.groups():
         together[graph.depths[group[-1]], graph.parts[group[-1]]].append(group)
@@ -58,16 +68,16 @@ def fuse_elementwise(model: onnx.ModelProto) -> None:
     _replace_nodes(model, made)
 
 
-def fuse_chains(model: onnx.ModelProto) -> bool:
-    """Fuse chains of at least `_LEAST` element-wise nodes, each to a node; return True if any is.
+def fuse_chains(model: onnx.ModelProto, fusion: Fusion = ON_CPU) -> bool:
+    """Fuse chains of element-wise nodes that are long enough, each to a node; return if any is.
 
     Gradients of ReLUs are fused too, alone or in a chain: ONNX Runtime selects in several passes.
 
     The chains of a graph with other nodes are far apart: to join equal ones would keep their
     operands. Linear, except for sorting.
     """
-    _make_gates(model)
-    graph = _Graph(model)
+    _make_gates(model, fusion)
+    graph = _Graph(model, fusion)
     chains = [group for group in graph.groups() if graph.pays(group)]
     pieces = [(group, _piece(graph, group)) for group in chains]
     nodes = {group[-1]: _node(graph, [piece]) for group, piece in pieces if piece.steps}
@@ -78,7 +88,7 @@ def fuse_chains(model: onnx.ModelProto) -> bool:
     return bool(nodes)
 
 
-def _make_gates(model: onnx.ModelProto) -> None:
+def _make_gates(model: onnx.ModelProto, fusion: Fusion) -> None:
     """Replace Where(Greater(y, 0), x, 0) of arrays of one shape by a gate of x and y, in place.
 
     `fuse_chains` fuses every gate. Linear.
@@ -87,6 +97,7 @@ def _make_gates(model: onnx.ModelProto) -> None:
 
     graph = model.graph
     types, zeros = tensor_types(graph), _zeros(graph)
+    kinds = _ARRAYS if fusion.narrow else (FLOAT32,)
     compared = {
         node.output[0]: node.input[0]
         for node in graph.node
@@ -97,7 +108,7 @@ def _make_gates(model: onnx.ModelProto) -> None:
             continue
         x, y = node.input[1], compared.get(node.input[0])
         kind, shape = types.get(x, (0, ()))
-        if y is not None and kind == FLOAT32 and shape and types.get(y) == (kind, shape):
+        if y is not None and kind in kinds and shape and types.get(y) == (kind, shape):
             gate = helper.make_node(GATE, [x, y], node.output, name=node.name)
             node.CopyFrom(gate)
     read = {name for node in graph.node for name in names_read(node)}
@@ -108,10 +119,10 @@ def _make_gates(model: onnx.ModelProto) -> None:
 
 
 def _zeros(graph: onnx.GraphProto) -> set[str]:
-    """Return the names of constant float32 scalars that are 0."""
+    """Return the names of constant scalars that are 0."""
     from onnx import numpy_helper
 
-    scalars = (one for one in graph.initializer if one.data_type == FLOAT32 and not one.dims)
+    scalars = (one for one in graph.initializer if one.data_type in _ARRAYS and not one.dims)
     return {one.name for one in scalars if not numpy_helper.to_array(one)}
 
 
@@ -136,11 +147,12 @@ class _Graph:
     """The nodes, the positions of ``fused`` nodes, and each node's depth and part.
 
     ``parts`` number the segments between starts and waits of collectives. An unfused node is one
-    level deeper than a fused predecessor. Fused nodes of the same depth can therefore run as one
-    node: no path between two of them contains an unfused node.
+    level deeper than a fused predecessor, and so is a node of another shape. Fused nodes of the
+    same depth can therefore run as one node: no path between two of them contains another node.
     """
 
-    def __init__(self, model: onnx.ModelProto) -> None:
+    def __init__(self, model: onnx.ModelProto, fusion: Fusion) -> None:
+        self.fusion = fusion
         self.nodes = list(model.graph.node)
         self.types = tensor_types(model.graph)
         self.makers = {name: place for place, node in enumerate(self.nodes) for name in node.output}
@@ -149,15 +161,27 @@ class _Graph:
             for name in names_read(node):
                 self.readers[name].append(place)
         self.returned = {value.name for value in model.graph.output}
+        self.constants = model.graph.initializer
+        inputs = {value.name for value in model.graph.input}  # their initializers are defaults
+        scalars = (one for one in self.constants if not one.dims)
+        self.numbers = {one.name: one for one in scalars if one.name not in inputs}
         self.fused = {place for place, node in enumerate(self.nodes) if self._fits(node)}
         self.depths: list[int] = []
         for place, node in enumerate(self.nodes):
             before = {self.makers[name] for name in node.input if name in self.makers}
-            is_unfused = place not in self.fused
-            depths = (self.depths[p] + (is_unfused and p in self.fused) for p in before)
+            depths = (self.depths[p] + self._is_deeper(p, place) for p in before)
             self.depths.append(max(depths, default=0))
         ends = (node.op_type in STARTS or node.op_type in WAITS for node in self.nodes)
         self.parts = list(accumulate(ends, initial=0))
+
+    def _is_deeper(self, before: int, place: int) -> bool:
+        if before not in self.fused:
+            return False
+        return place not in self.fused or self.shape(before) != self.shape(place)
+
+    def shape(self, place: int) -> tuple[int, ...]:
+        """Return the shape of the first result of a node."""
+        return self.types[self.nodes[place].output[0]][1]
 
     def is_array(self, name: str) -> bool:
         kind, shape = self.types.get(name, (0, ()))
@@ -168,16 +192,44 @@ class _Graph:
             return False
         kind, shape = self.types[node.output[0]]
         arrays = [name for name in node.input if self.is_array(name)]
-        if any(self.types[name][1] != shape for name in arrays):
+        if not self._shares(shape, [self.types[name][1] for name in arrays]):
+            return False
+        if any(self.types[name][0] != self.types[arrays[0]][0] for name in arrays):
             return False
         if node.op_type == CAST:
             return bool(arrays) and self._casts(node, kind)
-        others = {self.types.get(name) for name in node.input} - {(FLOAT32, shape)}
-        return node.op_type in _STEPS and kind == FLOAT32 and others <= {(FLOAT32, ())}
+        if node.op_type not in self.fusion.operators:
+            return False
+        if node.op_type == POWER:
+            return len(arrays) == 1 and self._squares(node) and self._computes(kind)
+        scalars = [name for name in node.input if not self.is_array(name)]
+        if kind == FLOAT32:
+            return all(self.types.get(name) == (FLOAT32, ()) for name in scalars)
+        return self._computes(kind) and all(name in self.numbers for name in scalars)
+
+    def _shares(self, shape: Sequence[int], arrays: Sequence[Sequence[int]]) -> bool:
+        """Return True if arrays have the shape of a result, or all but one are broadcast to it."""
+        small = [array for array in arrays if array != shape]
+        if not small or not self.fusion.broadcasts:
+            return not small
+        return len(small) < len(arrays) and all(_is_broadcast(one, shape) for one in small)
+
+    def _computes(self, kind: int) -> bool:
+        return kind == FLOAT32 or self.fusion.narrow
+
+    def _squares(self, node: onnx.NodeProto) -> bool:
+        """Return True if the exponent is the constant 2."""
+        from onnx import numpy_helper
+
+        exponent = self.numbers.get(node.input[1])
+        return exponent is not None and float(numpy_helper.to_array(exponent)) == 2.0
 
     def _casts(self, node: onnx.NodeProto, kind: int) -> bool:
-        """Return True if a Cast is to float32, or from it at the end; others would round."""
-        if kind == FLOAT32:
+        """Return True if a Cast is to float32, or from it at the end; others would round.
+
+        The fusion of narrow arithmetic does not round between its nodes.
+        """
+        if kind == FLOAT32 or self.fusion.narrow:
             return True
         is_last = node.output[0] in self.returned and not self.readers[node.output[0]]
         return is_last and self.types[node.input[0]][0] == FLOAT32
@@ -197,29 +249,60 @@ class _Graph:
     def pays(self, group: Sequence[int]) -> bool:
         """Return True if one node of ours takes less time than the nodes of ``group``."""
         has_gate = any(self.nodes[place].op_type == GATE for place in group)
-        return has_gate or len(group) >= _LEAST
+        return has_gate or len(group) >= self.fusion.least
+
+    def scalar(self, name: str) -> str:
+        """Return the name of a scalar in float32, which is added to the graph if it is narrow."""
+        from onnx import numpy_helper
+
+        if self.types[name][0] == FLOAT32:
+            return name
+        wide = f"{name}.float32"
+        if wide not in self.numbers:
+            value = numpy_helper.to_array(self.numbers[name]).astype(np.float32)
+            self.constants.append(numpy_helper.from_array(value, wide))
+            self.numbers[wide] = self.constants[-1]
+        return wide
 
     def _joins(self, maker: int, reader: int) -> bool:
         return (self.depths[maker], self.parts[maker]) == (self.depths[reader], self.parts[reader])
 
 
+def _is_broadcast(shape: Sequence[int], whole: Sequence[int]) -> bool:
+    """Return True if the dimensions that an array shares with a larger one are neighbours."""
+    padded = (1,) * (len(whole) - len(shape)) + tuple(shape)
+    shared = [dim for dim, size in enumerate(padded) if size != 1]
+    between = range(shared[0], shared[-1] + 1) if shared else range(0)
+    return all(padded[dim] == whole[dim] for dim in between)
+
+
 def _piece(graph: _Graph, group: Sequence[int]) -> _Piece:
     piece, values = _Piece(), dict[str, _Value]()
+    shape = graph.shape(group[0])
 
     def value(name: str) -> _Value:
         if name not in values and graph.is_array(name):
             values[name] = ("array", len(piece.reads))
             piece.reads.append(name)
-        return values.get(name, ("scalar", name))
+            piece.broadcast.append(int(graph.types[name][1] != shape))
+        return values[name] if name in values else ("scalar", graph.scalar(name))
+
+    def step(name: str, a: _Value, b: _Value) -> _Value:
+        piece.steps.append((STEPS.index(name), a, b))
+        return "step", len(piece.steps) - 1
 
     for place in group:
         node = graph.nodes[place]
-        operands = [value(name) for name in node.input]
+        first = value(node.input[0])
         if node.op_type == CAST:
-            values[node.output[0]] = operands[0]
+            result = first
+        elif node.op_type == SUM:
+            result = reduce(partial(step, "Add"), map(value, node.input[1:]), first)
+        elif node.op_type == POWER:
+            result = step("Mul", first, first)
         else:
-            piece.steps.append((_STEPS.index(node.op_type), operands[0], operands[-1]))
-            values[node.output[0]] = ("step", len(piece.steps) - 1)
+            result = step(node.op_type, first, value(node.input[-1]))
+        values[node.output[0]] = result
     inside = set(group)
     for place in group:
         name = graph.nodes[place].output[0]
@@ -240,7 +323,7 @@ def _join(graph: _Graph, groups: Iterable[Sequence[int]]) -> list[_Made]:
             left += [_Made(place, graph.nodes[place]) for place in group]
             continue
         types = (_kinds(graph, piece.reads), _kinds(graph, piece.writes))
-        kind = (tuple(piece.steps), tuple(piece.results), types)
+        kind = (tuple(piece.steps), tuple(piece.results), types, tuple(piece.broadcast))
         kinds[kind].append(piece)
         last[kind] = max(last[kind], group[-1])
     return left + [_Made(last[kind], _node(graph, pieces)) for kind, pieces in kinds.items()]
@@ -269,6 +352,7 @@ def _node(graph: _Graph, pieces: Sequence[_Piece]) -> onnx.NodeProto:
         domain=DOMAIN,
         scalars=len(scalars),
         reads=_kinds(graph, first.reads),
+        broadcast=first.broadcast,
         program=[n for kind, a, b in first.steps for n in (kind, number[a], number[b])],
         results=[number[value] for value in first.results],
         writes=_kinds(graph, first.writes),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -301,7 +301,7 @@ def training_session(
 ) -> RankSession:
     """Return the session of one rank's training step, with the collectives, which initialize MPI.
 
-    ``fused`` fuses element-wise arithmetic to minimize passes over arrays, if the provider can.
+    ``fused`` fuses element-wise arithmetic to minimize passes over arrays.
     The graph that ONNX Runtime optimized is written to ``optimised``. ``graphs`` and
     ``transient_bytes`` are as in `rank_session`. Raises `UserError`.
     """
@@ -310,21 +310,24 @@ def training_session(
     provider.keep_low(options, transient_bytes)
     if optimised is not None:
         options.optimized_model_filepath = str(optimised)
-    if fused and provider.fuses:
-        return _fused_session(graph, options, provider)
+    if fused:
+        return _fused_session(graph, options, provider, graphs=graphs)
     return _open_rank(graph, options, provider, graphs=graphs, trains=True)
 
 
-def _fused_session(graph: Path, options: SessionOptions, provider: Provider) -> RankSession:
+def _fused_session(
+    graph: Path, options: SessionOptions, provider: Provider, *, graphs: bool
+) -> RankSession:
     def load() -> bytes:
         import onnx
 
         model = onnx.load(graph, load_external_data=False)
-        fuse_elementwise(model)
+        fuse_elementwise(model, provider.fusion)
         return bytes(model.SerializeToString())
 
     _look_for_data(options, graph.parent)
-    return _open(str(graph), load, options, provider, lambda: _add_collectives(options))
+    register = lambda: _add_collectives(options)  # noqa: E731
+    return _open(str(graph), load, options, provider, register, graphs=graphs)
 
 
 def run_in_file_order(options: SessionOptions) -> None:
@@ -436,8 +439,8 @@ def _open_rank(
     constants: dict[str, HostArray] = {}
 
     def load() -> str | bytes:
-        own = trains and provider.fuses
-        wanted = _use_own_gradients if own else change
+        own = trains and provider.own_kernels
+        wanted = partial(_use_own_gradients, provider) if trains else change
         given = graph if wanted is None else _changed(graph, wanted)
         if provider.keeps_order and is_ordered(graph):
             made = _optimise(graph, given, options, provider)
@@ -464,9 +467,10 @@ def _changed(graph: Path, change: Change) -> Path | bytes:
     return bytes(model.SerializeToString())
 
 
-def _use_own_gradients(model: onnx.ModelProto) -> bool:
+def _use_own_gradients(provider: Provider, model: onnx.ModelProto) -> bool:
     """Replace gradients of weights, and chains of arithmetic; return True if any is."""
-    changes = [use_own_weight_gradients(model), fuse_chains(model)]
+    changes = [provider.own_kernels and use_own_weight_gradients(model)]
+    changes.append(fuse_chains(model, provider.fusion))
     return any(changes)
 
 

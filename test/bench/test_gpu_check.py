@@ -11,7 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 from collectives import latency
-from gpu import attention, check, machine, steps, texts
+from gpu import attention, check, fused, machine, steps, texts
 from gpu.chain import KINDS
 from gpu.failure import RunError
 from gpu.models import SIZES, Zoo, write_plan
@@ -202,6 +202,16 @@ def test_attention_next_to_float64_and_its_times(
     monkeypatch.setitem(attention._TOLERANCE, "bfloat16", 0.0)
     (failure,) = attention.attention(setting).failures
     assert failure.startswith("window of rows in the middle: differs by 0.0")
+
+
+def test_fused_arithmetic_next_to_float64(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = fused.fused(_setting(tmp_path))
+    assert part.failures == []
+    assert part.text.count("| float32 | 8 | 2 |") == 1
+    monkeypatch.setitem(fused._TOLERANCE, "float32", 0.0)
+    failures = fused.fused(_setting(tmp_path)).failures
+    assert len(failures) == 2
+    assert all(": differs by " in failure for failure in failures)
 
 
 @pytest.mark.slow

@@ -247,6 +247,7 @@ def elementwise(**changed: object) -> onnx.ModelProto:
     held = {
         "scalars": 1,
         "reads": [FLOAT],
+        "broadcast": [0],
         "program": [2, 0, 1],
         "results": [2],
         "writes": [FLOAT],
@@ -265,6 +266,8 @@ def elementwise(**changed: object) -> onnx.ModelProto:
 WRONG = {
     "scalars must be 0 or more, got: -1": {"scalars": -1},
     "reads must be float32, float16 or bfloat16, got: ONNX element type 7": {"reads": [7]},
+    "broadcast must be 1 flags, one of them 0": {"broadcast": [1]},
+    "arrays are broadcast on GPUs only": {"reads": [FLOAT, FLOAT], "broadcast": [0, 1]},
     "program must be three numbers a step, got: 2": {"program": [2, 0]},
     "a step must be of kind 0 to 5, got: 6": {"program": [6, 0, 1]},
     "operands of a step must be values from 0 to 1, got: 2": {"program": [2, 0, 2]},

@@ -28,6 +28,7 @@ using namespace stand_in;
 namespace {
 
 constexpr int kVersion = 13000;
+constexpr int kMajor = 75, kMinor = 76;  // attributes: the compute capability
 
 thread_local int current = 0;
 thread_local CudaError last = CudaError::Success;
@@ -152,6 +153,14 @@ EXPORT CudaError cudaGetDeviceProperties(DeviceProperties* properties, int devic
   std::memset(properties->uuid, 0, sizeof properties->uuid);
   properties->uuid[sizeof properties->uuid - 1] = char(shown()[std::size_t(device)]);
   properties->total_memory = memory();
+  return CudaError::Success;
+}
+
+// All devices are of architecture 9.0.
+EXPORT CudaError cudaDeviceGetAttribute(int* value, int attribute, int device) {
+  if (device < 0 || device >= devices()) return ended(CudaError::InvalidDevice);
+  if (attribute != kMajor && attribute != kMinor) return ended(CudaError::InvalidValue);
+  *value = attribute == kMajor ? 9 : 0;
   return CudaError::Success;
 }
 

@@ -78,6 +78,7 @@ void take(const Pass& pass, const Tiles& of, float* made, std::size_t n) {
     case Arithmetic::Div: return by_sides<Arithmetic::Div>(pass, of, made, n);
     case Arithmetic::Sqrt: return by_sides<Arithmetic::Sqrt>(pass, of, made, n);
     case Arithmetic::Gate: return by_sides<Arithmetic::Gate>(pass, of, made, n);
+    default: return;  // `checked_program` refuses other steps
   }
 }
 
@@ -190,19 +191,27 @@ std::vector<Element> elements(const std::vector<std::int64_t>& numbers, const ch
   return found;
 }
 
+// By read array; one at least has the shape of the results.
+std::vector<bool> flags(const std::vector<std::int64_t>& broadcast, std::size_t reads) {
+  if (broadcast.size() != reads || !std::count(broadcast.begin(), broadcast.end(), 0))
+    throw Error("broadcast must be " + std::to_string(reads) + " flags, one of them 0");
+  return {broadcast.begin(), broadcast.end()};
+}
+
 void check_below(std::int64_t value, std::size_t from, std::size_t end, const char* what) {
   if (value < std::int64_t(from) || value >= std::int64_t(end))
     throw Error(std::string(what) + " must be values from " + std::to_string(from) + " to " +
                 std::to_string(std::int64_t(end) - 1) + ", got: " + std::to_string(value));
 }
 
-std::vector<Step> steps_of(const std::vector<std::int64_t>& given, std::size_t first) {
+std::vector<Step> steps_of(const std::vector<std::int64_t>& given, std::size_t first,
+                           std::int64_t arithmetics) {
   if (given.size() % 3)
     throw Error("program must be three numbers a step, got: " + std::to_string(given.size()));
   std::vector<Step> steps;
   for (std::size_t i = 0; i < given.size(); i += 3) {
-    if (given[i] < 0 || given[i] >= kArithmetics)
-      throw Error("a step must be of kind 0 to " + std::to_string(kArithmetics - 1) +
+    if (given[i] < 0 || given[i] >= arithmetics)
+      throw Error("a step must be of kind 0 to " + std::to_string(arithmetics - 1) +
                   ", got: " + std::to_string(given[i]));
     for (const auto operand : {given[i + 1], given[i + 2]})
       check_below(operand, 0, first + steps.size(), "operands of a step");
@@ -216,7 +225,7 @@ std::vector<std::size_t> uses_of(const Program& program, const std::vector<Step>
   std::vector<std::size_t> uses(program.first_step() + steps.size());
   for (const auto& step : steps) {
     ++uses[step.a];
-    if (step.kind != Arithmetic::Sqrt) ++uses[step.b];
+    if (!is_unary(step.kind)) ++uses[step.b];
   }
   for (const auto result : program.results) uses[result] += 2;
   return uses;
@@ -232,7 +241,8 @@ void make_passes(Program& program, const std::vector<Step>& steps) {
   auto value = program.first_step();
   for (const auto& [kind, a, b] : steps) {
     const bool is_root = kind == Arithmetic::Sqrt, is_product = kind == Arithmetic::Mul;
-    const auto left = sides[a], right = is_root ? sides[left.a] : sides[b];
+    const auto left = sides[a];
+    const auto right = is_unary(kind) ? Side{Form::Value, left.a, left.a} : sides[b];
     const bool is_plain = left.form == Form::Value && right.form == Form::Value;
     if (is_plain && uses[value] == 1 && (is_root || is_product))
       sides[value] = {is_root ? Form::Root : Form::Product, a, b};
@@ -273,7 +283,9 @@ void give_rooms(Program& program, std::size_t values) {
 
 }  // namespace
 
-Program checked_program(std::int64_t scalars, const std::vector<std::int64_t>& reads,
+Program checked_program(std::int64_t arithmetics, std::int64_t scalars,
+                        const std::vector<std::int64_t>& reads,
+                        const std::vector<std::int64_t>& broadcast,
                         const std::vector<std::int64_t>& given,
                         const std::vector<std::int64_t>& results,
                         const std::vector<std::int64_t>& writes) {
@@ -286,7 +298,10 @@ Program checked_program(std::int64_t scalars, const std::vector<std::int64_t>& r
   program.scalars = std::size_t(scalars);
   program.reads = elements(reads, "reads");
   program.writes = elements(writes, "writes");
-  const auto steps = steps_of(given, program.first_step());
+  program.broadcast = flags(broadcast, reads.size());
+  if (arithmetics == kCpuArithmetics && std::count(broadcast.begin(), broadcast.end(), 1))
+    throw Error("arrays are broadcast on GPUs only");
+  const auto steps = steps_of(given, program.first_step(), arithmetics);
   const auto values = program.first_step() + steps.size();
   for (const auto result : results) {
     check_below(result, program.scalars, values, "results");

@@ -2,6 +2,7 @@
 // while it is in the L1 cache.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -10,12 +11,30 @@
 
 namespace tensoropt {
 
-// Gate is `a` where `b` is positive, and 0 elsewhere: the gradient of a ReLU.
-enum class Arithmetic : std::int64_t { Add, Sub, Mul, Div, Sqrt, Gate };
-inline constexpr std::int64_t kArithmetics = 6;
+// Gate is `a` where `b` is positive, and 0 elsewhere: the gradient of a ReLU. Steps after it have a
+// kernel on GPUs only: on CPUs, ONNX Runtime's own are faster than a pass of ours.
+enum class Arithmetic : std::int64_t {
+  Add,
+  Sub,
+  Mul,
+  Div,
+  Sqrt,
+  Gate,
+  Neg,
+  Reciprocal,
+  Exp,
+  Sigmoid,
+  Tanh,
+  Erf,
+};
+inline constexpr std::int64_t kCpuArithmetics = 6, kArithmetics = 12;
+
+inline bool is_unary(Arithmetic kind) {
+  return kind == Arithmetic::Sqrt || kind > Arithmetic::Gate;
+}
 
 // Operands are numbers of values: first the scalars, then the arrays read, then the results of
-// steps in order. Sqrt has `a` for both operands.
+// steps in order. A step with one operand has `a` for both.
 struct Step {
   Arithmetic kind;
   std::size_t a, b;
@@ -30,7 +49,7 @@ struct Side {
   std::size_t a, b;  // values
 };
 
-// A step, fused with the earlier steps that only it reads. Sqrt uses the left side only.
+// A step, fused with the earlier steps that only it reads. Unary steps use the left side only.
 struct Pass {
   Arithmetic kind;
   Side left, right;
@@ -41,6 +60,7 @@ struct Pass {
 struct Program {
   std::size_t scalars = 0;
   std::vector<Element> reads;
+  std::vector<bool> broadcast;  // by read array: smaller than the results; on GPUs only
   std::vector<Pass> passes;
   std::vector<std::size_t> results;  // values that are written; no scalars
   std::vector<Element> writes;       // types of the results
@@ -49,10 +69,18 @@ struct Program {
   std::size_t rooms = 0;
 
   std::size_t first_step() const { return scalars + reads.size(); }
+
+  // The first read array that has the shape of the results.
+  std::size_t whole() const {
+    return std::size_t(std::find(broadcast.begin(), broadcast.end(), false) - broadcast.begin());
+  }
 };
 
-// Throws `Error` if the program is invalid; `given` is the list of its steps, three numbers each.
-Program checked_program(std::int64_t scalars, const std::vector<std::int64_t>& reads,
+// Throws `Error` if the program is invalid; `given` is the list of its steps, three numbers each,
+// of the first `arithmetics` kinds.
+Program checked_program(std::int64_t arithmetics, std::int64_t scalars,
+                        const std::vector<std::int64_t>& reads,
+                        const std::vector<std::int64_t>& broadcast,
                         const std::vector<std::int64_t>& given,
                         const std::vector<std::int64_t>& results,
                         const std::vector<std::int64_t>& writes);

@@ -25,6 +25,7 @@ struct CudaDeviceProperties {
 #define TENSOROPT_CUDA_FUNCTIONS(f)                                                               \
   f(cudaGetDeviceCount, int* count)                                                               \
   f(cudaGetDeviceProperties, CudaDeviceProperties* properties, int device)                        \
+  f(cudaDeviceGetAttribute, int* value, int attribute, int device)                                \
   f(cudaSetDevice, int device)                                                                    \
   f(cudaGetDevice, int* device)                                                                   \
   f(cudaMemcpyAsync, void* to, const void* from, std::size_t bytes, int kind, CudaStream stream)  \
