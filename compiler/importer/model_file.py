@@ -34,6 +34,7 @@ __all__ = ["Model", "Parameter", "load_model", "normalise", "read_proto"]
 
 _DEFAULT_OPSET = 20  # for a model without standard operators
 _LFS_POINTER = b"version https://git-lfs"
+_SKIP_NORMALISATIONS = ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
 
 
 class Parameter(NamedTuple):
@@ -101,6 +102,7 @@ def load_model(
         check_sizes(path, before, fixed)
     for graph, _ in subgraphs(proto.graph):
         _drop_empty_axes(graph)
+    _drop_statistics(proto.graph)
     if training:
         proto = convert_opset(path, proto)
         for graph, _ in subgraphs(proto.graph):
@@ -247,6 +249,21 @@ def _drop_empty_axes(graph: onnx.GraphProto) -> None:
     for node in graph.node:
         if node.op_type == "Squeeze" and not node.domain and empty.intersection(node.input[1:]):
             del node.input[1:]
+
+
+def _drop_statistics(graph: onnx.GraphProto) -> None:
+    """Leave out the mean and the deviation of SkipLayerNormalization if nothing reads them.
+
+    Exporters name all four results, and ONNX Runtime has no types for these two.
+    """
+    graphs = [inner for inner, _ in subgraphs(graph)]
+    used = {name for inner in graphs for node in inner.node for name in node.input}
+    used.update(value.name for inner in graphs for value in inner.output)
+    for node in (node for inner in graphs for node in inner.node):
+        if node.op_type in _SKIP_NORMALISATIONS:
+            for number in range(1, min(len(node.output), 3)):
+                if node.output[number] not in used:
+                    node.output[number] = ""
 
 
 def _prune_opsets(model: Model) -> None:

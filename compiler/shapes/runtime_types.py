@@ -36,6 +36,7 @@ def runtime_types(proto: onnx.ModelProto) -> Types:
     _replace_normalisations(exposed.graph)
     del exposed.graph.output[:]
     names = [name for node in exposed.graph.node for name in node.output if name]
+    _squeeze_bounds(exposed.graph)
     exposed.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
     outputs = _outputs(exposed) or ()
     types = {o.name: kind for o in outputs if (kind := _runtime_type(o)) is not None}
@@ -54,6 +55,26 @@ def _replace_normalisations(graph: onnx.GraphProto) -> None:
         if node.op_type == "SimplifiedLayerNormalization" and len(node.output) > 1:
             node.op_type = "LayerNormalization"
             node.output.insert(1, "")
+
+
+def _squeeze_bounds(graph: onnx.GraphProto) -> None:
+    """Make the bounds of each Range scalars.
+
+    ONNX Runtime runs a Range whose bounds have one dimension of size 1, as exporters write it, but
+    refuses it if a bound is a constant, which fixed sizes make of it.
+    """
+    nodes = []
+    for node in graph.node:
+        if node.op_type == "Range" and not node.domain:
+            bounds = [f"{node.output[0]}/bound{number}" for number in range(len(node.input))]
+            pairs = zip(node.input, bounds, strict=True)
+            nodes += [onnx.helper.make_node("Squeeze", [bound], [to]) for bound, to in pairs]
+            node.input[:] = bounds
+        nodes.append(node)
+    if len(nodes) > len(graph.node):
+        nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+        del graph.node[:]
+        graph.node.extend(nodes)
 
 
 def _clear_lengths(graph: onnx.GraphProto, types: Types) -> None:

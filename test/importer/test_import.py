@@ -639,6 +639,41 @@ def test_a_bound_of_range_with_a_dimension_becomes_a_scalar(tmp_path: Path) -> N
     round_trip(proto, tmp_path, start=np.array(0), limit=np.array([5]), step=np.array(1))
 
 
+def _normalised(*outputs: str) -> onnx.NodeProto:
+    name = "SkipLayerNormalization"
+    return node(name, ["x", "x", "scale"], ["y", *outputs], domain="com.microsoft")
+
+
+def test_statistics_that_nothing_reads_are_left_out(tmp_path: Path) -> None:
+    """Exporters name all results of a normalised sum; with its statistics it is never split."""
+    scale = tensor(np.ones(3, np.float32), "scale")
+    nodes = [_normalised("mean", "deviation", "sum"), node("Relu", ["sum"], ["z"])]
+    x, outputs = value("x", F32, [2, 4, 3]), [untyped("y"), untyped("z")]
+    proto = model(nodes, [x], outputs, [scale], domains={"com.microsoft": 1})
+    assert "-> (tensor<2x4x3xf32>, none, none, tensor<2x4x3xf32>)" in str(imported(proto, tmp_path))
+    round_trip(proto, tmp_path, x=np.ones((2, 4, 3), np.float32))
+    nodes[1] = node("Relu", ["mean"], ["z"])
+    outputs[1] = value("z", F32, [2, 4, 1])
+    proto = model(nodes, [x], outputs, [scale], domains={"com.microsoft": 1})
+    assert "-> (tensor<2x4x3xf32>, tensor<2x4x1xf32>, none, " in str(imported(proto, tmp_path))
+
+
+def test_operators_of_the_runtime_have_types_next_to_a_range_of_fixed_sizes(tmp_path: Path) -> None:
+    """ONNX Runtime, which knows the type of the sum, refuses the bound as a constant."""
+    nodes = [
+        node("Shape", ["x"], ["length"], start=1, end=2),
+        node("Range", ["zero", "length", "one"], ["r"]),
+        _normalised("", "", "sum"),
+        node("Relu", ["sum"], ["z"]),
+    ]
+    stored = [tensor(np.ones(3, np.float32), "scale"), tensor(0, "zero"), tensor(1, "one")]
+    outputs = [untyped("y"), untyped("z"), value("r", I64, [None])]
+    inputs = [value("x", F32, [2, "tokens", 3])]
+    proto = model(nodes, inputs, outputs, stored, domains={"com.microsoft": 1})
+    module = imported(proto, tmp_path, dims={"tokens": 4})
+    assert "none, none, tensor<2x4x3xf32>)" in str(module)
+
+
 @pytest.mark.parametrize("indices", [[1, 5], [[0, 1], [1, 2]]])
 def test_sparse_tensors_are_dense(indices: Any, tmp_path: Path) -> None:
     def sparse(name: str) -> onnx.SparseTensorProto:
