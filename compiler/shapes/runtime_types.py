@@ -60,7 +60,7 @@ def _replace_normalisations(graph: onnx.GraphProto) -> None:
 def _squeeze_bounds(graph: onnx.GraphProto) -> None:
     """Make the bounds of each Range scalars.
 
-    ONNX Runtime runs a Range whose bounds have one dimension of size 1, as exporters write it, but
+    ONNX Runtime runs a Range with bounds of one dimension of size 1, as exporters write it, but
     refuses it if a bound is a constant, which fixed sizes make of it.
     """
     nodes = []
