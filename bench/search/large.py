@@ -1,21 +1,25 @@
 """Graphs of large public models without weights, for `bench/search/answers.py`.
 
-    python bench/search/large.py FOLDER [NAME ...]
+    python bench/search/large.py FOLDER [NAME ...]     those of this file
+    python bench/search/large.py FOLDER --draw 20 --seed 7   others, drawn from all that mobius has
     python bench/search/answers.py FOLDER --flags FOLDER/flags.json --device h100 --devices 8 64
 
 Needs mobius-onnx and transformers, in an environment of their own, and no network: configurations
 are the defaults of their classes, or of the sizes written here. A model is `FOLDER/NAME/NAME.onnx`;
 its weights are a hole in a file of their size. `FOLDER/flags.json` has the sizes of its inputs.
+A drawn architecture has the default configuration of transformers, and a file for each part; some
+cannot be built, which a line says.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
+import random
 import shlex
-import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,8 +29,10 @@ import onnx_ir as ir
 import transformers
 from mobius._builder import build_from_module
 from mobius._diffusers_configs import UNet2DConfig
+from mobius._registry import MODEL_MAP
 from mobius.models import flux_sd3, hunyuan_dit, unet
 from mobius.tasks._denoising import DenoisingTask
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 SMALLEST = 4096
 """Elements of a weight from which it is a hole."""
@@ -114,9 +120,9 @@ LARGE: Mapping[str, Large] = {
 }
 
 
-def write(name: str, folder: Path) -> str:
+def write(name: str, model: ir.Model, folder: Path) -> str:
     """Write a model and the hole of its weights; return a line about it."""
-    model, place = LARGE[name].build(), folder / name
+    place = folder / name
     place.mkdir(parents=True, exist_ok=True)
     offset = 0
     for value in model.graph.initializers.values():
@@ -143,17 +149,62 @@ def write(name: str, folder: Path) -> str:
     return f"{name}: {len(model.graph)} nodes, {offset / 1e9:.1f} GB, inputs {inputs}"
 
 
+def draw(count: int, seed: int) -> Iterator[tuple[str, ir.Model]]:
+    """Yield the parts of ``count`` architectures that mobius and transformers have, by name."""
+    known = sorted(set(MODEL_MAP) & set(CONFIG_MAPPING.keys()))
+    for architecture in random.Random(seed).sample(known, count):
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                CONFIG_MAPPING[architecture]().save_pretrained(folder)
+                package = mobius.build(folder, load_weights=False)
+            except Exception as error:  # of either library, for a configuration of its own
+                print(f"{architecture}: cannot be built: {error!r}"[:160], flush=True)
+                continue
+        for part, model in package.items():
+            yield f"{architecture}_{part}".replace("-", "_"), model
+
+
+def sizes_of(model: ir.Model) -> dict[str, int]:
+    """Return sizes of the symbolic dimensions of a model: a step of decoding, or 512 tokens."""
+    shapes = [value.shape or () for value in model.graph.inputs]
+    dims = {str(dim) for shape in shapes for dim in shape if not isinstance(dim, int)}
+    names = {name.strip() for dim in dims for name in dim.split("+")}
+    decodes = any("past" in name for name in names)
+
+    def size(name: str) -> int:
+        if "past" in name:
+            return _DECODING["past_sequence_len"]
+        if "batch" in name:
+            return _DECODING["batch"]
+        return 1 if decodes and name.startswith("seq") else 512
+
+    sizes = {name: size(name) for name in names}
+    sums = {dim: sum(sizes[name.strip()] for name in dim.split("+")) for dim in dims}
+    return {**sizes, **sums}
+
+
 def main() -> None:
-    folder, *names = sys.argv[1:]
-    for name in names or LARGE:
-        print(write(name, Path(folder)), flush=True)
-    flags = {
-        f"{name}.onnx": " ".join(
-            f"--dim {shlex.quote(f'{dim}={size}')}" for dim, size in large.sizes.items()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="*", help=f"some of {', '.join(LARGE)}")
+    parser.add_argument("--draw", type=int, metavar="COUNT")
+    parser.add_argument("--seed", type=int, default=0)
+    request = parser.parse_args()
+    flags = {}
+    if request.draw is None:
+        names = request.names or list(LARGE)
+        models = ((name, LARGE[name].build(), LARGE[name].sizes) for name in names)
+    else:
+        pairs = draw(request.draw, request.seed)
+        models = ((name, model, sizes_of(model)) for name, model in pairs)
+    for name, model, sizes in models:
+        print(write(name, model, request.folder), flush=True)
+        flags[f"{name}.onnx"] = " ".join(
+            f"--dim {shlex.quote(f'{dim}={size}')}" for dim, size in sizes.items()
         )
-        for name, large in LARGE.items()
-    }
-    (Path(folder) / "flags.json").write_text(json.dumps(flags, indent=1))
+    (request.folder / "flags.json").write_text(json.dumps(flags, indent=1))
 
 
 if __name__ == "__main__":
