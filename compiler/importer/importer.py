@@ -23,7 +23,7 @@ from tensoropt.compiler.importer.triangles import triangle_of
 from tensoropt.compiler.protos.attributes import AttributeTable
 from tensoropt.compiler.protos.graph_checks import node_error
 from tensoropt.compiler.protos.names import Namer
-from tensoropt.compiler.protos.subgraphs import Scope
+from tensoropt.compiler.protos.subgraphs import Scope, names_read
 from tensoropt.compiler.protos.types import TypeTable, dim_names
 from tensoropt.compiler.shapes.inference import infer_types, name_outputs, value_types
 from tensoropt.compiler.sharding.rule.slicing import normalize_ends
@@ -193,8 +193,7 @@ class _Importer:
             if where == scope:
                 values[name] = argument
         types = value_types(graph)
-        used = {name for node in graph.node for name in _names_used(node)}
-        used.update(output.name for output in graph.output)
+        used = names_read(graph)
         for tensor in graph.initializer:
             if tensor.name in used:
                 self._constant(tensor, tensor.name, scope, values)
@@ -350,12 +349,3 @@ def _tensor_type(tensor: onnx.TensorProto) -> onnx.TypeProto:
 
 def _record(order: dict[tuple[Scope, str], None], keys: Iterable[tuple[Scope, str] | None]) -> None:
     order.update((key, None) for key in keys if key is not None)
-
-
-def _names_used(node: onnx.NodeProto) -> Iterable[str]:
-    yield from node.input
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            for inner in attribute.g.node:
-                yield from _names_used(inner)
-            yield from (output.name for output in attribute.g.output)

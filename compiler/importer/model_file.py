@@ -21,7 +21,7 @@ from tensoropt.compiler.importer.wire import MalformedError, model_without_weigh
 from tensoropt.compiler.protos.graph_checks import check_graph, node_problem
 from tensoropt.compiler.protos.literals import is_literal, settings
 from tensoropt.compiler.protos.names import Namer
-from tensoropt.compiler.protos.subgraphs import Scope, subgraphs
+from tensoropt.compiler.protos.subgraphs import Scope, names_read, subgraphs
 from tensoropt.compiler.protos.versions import max_opset
 from tensoropt.compiler.support import native
 from tensoropt.compiler.support.errors import UserError
@@ -256,10 +256,8 @@ def _drop_statistics(graph: onnx.GraphProto) -> None:
 
     Exporters name all four results, and ONNX Runtime has no types for these two.
     """
-    graphs = [inner for inner, _ in subgraphs(graph)]
-    used = {name for inner in graphs for node in inner.node for name in node.input}
-    used.update(value.name for inner in graphs for value in inner.output)
-    for node in (node for inner in graphs for node in inner.node):
+    used = names_read(graph)
+    for node in (node for inner, _ in subgraphs(graph) for node in inner.node):
         if node.op_type in _SKIP_NORMALISATIONS:
             for number in range(1, min(len(node.output), 3)):
                 if node.output[number] not in used:

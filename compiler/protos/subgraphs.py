@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import onnx
 
-__all__ = ["Scope", "subgraphs"]
+__all__ = ["Scope", "names_read", "subgraphs"]
 
 Scope = tuple[tuple[int, str], ...]
 """The path to a graph: (index of the node, name of its attribute) from the main graph inwards."""
@@ -19,3 +19,10 @@ def subgraphs(graph: onnx.GraphProto, scope: Scope = ()) -> Iterator[tuple[onnx.
         for attribute in node.attribute:
             if attribute.HasField("g"):
                 yield from subgraphs(attribute.g, (*scope, (index, attribute.name)))
+
+
+def names_read(graph: onnx.GraphProto) -> set[str]:
+    """Return the names that the nodes and outputs of ``graph`` and of all graphs inside it read."""
+    graphs = [inner for inner, _ in subgraphs(graph)]
+    names = {name for inner in graphs for node in inner.node for name in node.input}
+    return names.union(value.name for inner in graphs for value in inner.output)

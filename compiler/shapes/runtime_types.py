@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import onnx
@@ -71,8 +72,12 @@ def _squeeze_bounds(graph: onnx.GraphProto) -> None:
             nodes += [onnx.helper.make_node("Squeeze", [bound], [to]) for bound, to in pairs]
             node.input[:] = bounds
         nodes.append(node)
+    _add_nodes(graph, nodes)
+
+
+def _add_nodes(graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto]) -> None:
+    """Make ``nodes`` those of a graph, if they are more."""
     if len(nodes) > len(graph.node):
-        nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
         del graph.node[:]
         graph.node.extend(nodes)
 
@@ -143,9 +148,7 @@ def _fill_constants(graph: onnx.GraphProto) -> None:
     for node in graph.node:
         tensors = [a.t for a in node.attribute if node.op_type == "Constant" and _is_external(a.t)]
         nodes += _zero_nodes(tensors[0], node.output[0]) if tensors else [node]
-    if len(nodes) > len(graph.node):
-        del graph.node[:]
-        graph.node.extend(nodes)
+    _add_nodes(graph, nodes)
 
 
 def _is_external(tensor: onnx.TensorProto) -> bool:
