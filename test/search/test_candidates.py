@@ -18,8 +18,8 @@ from small_models import random_module, tables_of
 from tensoropt.compiler.cost.process import Footprint, Process
 from tensoropt.compiler.layout.mesh import factorisations
 from tensoropt.compiler.program.evaluate import Cost, ProgramCost
+from tensoropt.compiler.search.engine.conditioned import TooWideError
 from tensoropt.compiler.search.engine.control import OutOfTimeError
-from tensoropt.compiler.search.engine.ft import TooWideError
 from tensoropt.compiler.search.frontier import anytime, turns
 from tensoropt.compiler.search.frontier.candidate import Candidate
 from tensoropt.compiler.search.frontier.clock import BUSY, Clock

@@ -22,7 +22,7 @@ from tensoropt.compiler.search.problem.problem import (
 )
 from tensoropt.compiler.support.errors import UserError
 
-__all__ = ["TooWideError", "best_of_parts", "best_points", "frontier_of_parts", "with_option"]
+__all__ = ["TooWideError", "best_of_parts", "frontier_of_parts"]
 
 MOST_PARTS = 4096
 
@@ -74,7 +74,7 @@ def frontier_of_parts(
     if not found:
         raise nothing_allowed() if whole else OutOfTimeError("search: no part was solved in time")
     bound = epsilon if whole else math.inf
-    return TableFrontier(best_points(problem, found), bound, clock.interrupted, whole, full)
+    return TableFrontier(_best_points(problem, found), bound, clock.interrupted, whole, full)
 
 
 class _Clock:
@@ -130,10 +130,10 @@ def _parts(
     if size == 1 or parts * size > MOST_PARTS:
         raise wide
     for k in range(size):
-        yield k, with_option(problem, wide.variable, k), parts * size, size
+        yield k, _with_option(problem, wide.variable, k), parts * size, size
 
 
-def with_option(problem: Problem, variable: int, k: int) -> Problem:
+def _with_option(problem: Problem, variable: int, k: int) -> Problem:
     """Return the problem with option ``k`` as the only option of a node."""
     nodes = list(problem.nodes)
     at = slice(k, k + 1)
@@ -157,7 +157,7 @@ def _restore(problem: Problem, point: TablePoint, variable: int, k: int) -> Tabl
     return problem.cost(assignment)
 
 
-def best_points(problem: Problem, points: list[TablePoint]) -> list[TablePoint]:
+def _best_points(problem: Problem, points: list[TablePoint]) -> list[TablePoint]:
     """Return the points that are not dominated, up to the rounding errors of a search.
 
     The engine rounds each entry to the machine epsilon of the sum of the largest entries.

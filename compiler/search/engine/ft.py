@@ -38,7 +38,7 @@ from tensoropt.compiler.support.errors import UserError
 if TYPE_CHECKING:
     from tensoropt.compiler.search._engine import Frontier
 
-__all__ = ["TooWideError", "certified_gap", "elimination_sums", "solve_frontier", "solve_min_time"]
+__all__ = ["certified_gap", "elimination_sums", "solve_frontier", "solve_min_time"]
 
 _NO_CONTROL = Control()
 _THREADS = 2

@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from tensoropt.compiler.program.pins import PinsError
+from tensoropt.compiler.search.engine.conditioned import TooWideError
 from tensoropt.compiler.search.engine.control import Control, OutOfTimeError, Status, alarm
-from tensoropt.compiler.search.engine.ft import TooWideError, solve_frontier
+from tensoropt.compiler.search.engine.ft import solve_frontier
 from tensoropt.compiler.search.frontier.ascents import Ascents, Corner
 from tensoropt.compiler.search.frontier.candidate import Candidate
 from tensoropt.compiler.search.frontier.clock import Clock

@@ -27,7 +27,6 @@ from tensoropt.compiler.search.frontier.anytime import Anytime
 from tensoropt.compiler.search.frontier.bounds import NOTHING
 from tensoropt.compiler.search.frontier.candidate import Candidate, Costed
 from tensoropt.compiler.search.frontier.options import (
-    SHALLOW_AXES,
     LeftOut,
     Say,
     SearchOptions,
@@ -329,8 +328,7 @@ def _bound(search: Anytime) -> tuple[float | None, int | None]:
     axes = min((c.axes for c in search.candidates if is_late(c)), default=0) - 1
     if axes < min((c.axes for c in gaps), default=0):
         return worst_bound(search.gaps), None
-    covered = max(axes, SHALLOW_AXES)
-    return worst_bound([gap for c, gap in gaps.items() if c.axes <= covered]), axes
+    return worst_bound([gap for c, gap in gaps.items() if c.axes <= axes or not c.is_deep]), axes
 
 
 def _left_out(candidates: Sequence[Candidate]) -> list[LeftOut]:

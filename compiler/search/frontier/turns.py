@@ -9,7 +9,6 @@ from tensoropt.compiler.search.engine.control import OutOfTimeError
 from tensoropt.compiler.search.frontier.candidate import Candidate
 from tensoropt.compiler.search.frontier.clock import Clock
 from tensoropt.compiler.search.frontier.plans import Plans
-from tensoropt.compiler.training.alternatives import Alternative
 
 __all__ = ["LADDER", "LATE", "Turns"]
 
@@ -73,18 +72,17 @@ class Turns:
         """Move alternatives forward that may fit the memory, once the first one does not.
 
         Until a plan fits, the leanest alternative is first. Then every mesh in its turn has all of
-        them but those that have not fitted so far. Ablation: leaner-first.
+        them, and those that have not fitted so far are last. Ablation: leaner-first.
         """
         limit = self.options.memory_bytes
         costed = zip(self.plans.costed, self.plans.programs, strict=True)
-        fits: dict[Alternative, bool] = {}
-        for (candidate, _, _), (_, size) in costed:
-            way = candidate.alternative
-            fits[way] = fits.get(way, False) or limit is None or size <= limit
-        if fits and not any(fits.values()):
+        sizes = [(candidate.alternative, size) for (candidate, _, _), (_, size) in costed]
+        fitting = {alternative for alternative, size in sizes if limit is None or size <= limit}
+        overfull = {alternative for alternative, _ in sizes} - fitting
+        if overfull and not fitting:
             candidates.sort(key=lambda candidate: self._leaner[candidate.alternative])
         else:
-            candidates.sort(key=lambda candidate: not fits.get(candidate.alternative, True))
+            candidates.sort(key=lambda candidate: candidate.alternative in overfull)
 
     def _urgency(self, candidate: Candidate) -> float:
         """Return the gap of a candidate; a stand-in for a fresh one on a deeper mesh."""
@@ -109,8 +107,8 @@ class Turns:
         It grows with the layouts of a tensor.
         """
         searched = (c for c in self.candidates if c.results)
-        known = [c.first_run_s * candidate.layouts / c.layouts for c in searched]
-        return sorted(known)[len(known) // 2] if known else 0.0
+        times_s = sorted(c.first_run_s * candidate.layouts / c.layouts for c in searched)
+        return times_s[len(times_s) // 2] if times_s else 0.0
 
     def plan_next(self, candidate: Candidate) -> None:
         """Choose the tolerance of the next run, or close the candidate.
