@@ -23,9 +23,9 @@ def fused(setting: Setting) -> Part:
     for name in CHAINS:
         for dtype in dtypes:
             setting.say(f"fused arithmetic: {name}, {dtype}")
-            asked = {"chain": name, "dtype": dtype, "shape": shape, "is_timed": is_timed}
+            request = {"chain": name, "dtype": dtype, "shape": shape, "is_timed": is_timed}
             try:
-                result = on_ranks("gpu.fused_rank:measure", 1, provider=setting.provider, **asked)
+                result = on_ranks("gpu.fused_rank:measure", 1, provider=setting.provider, **request)
             except RunError as error:
                 failures.append(f"{name}, {dtype}: {error}")
                 continue

@@ -124,7 +124,7 @@ def _operands(one: Chain, dtype: str, shape: Sequence[int]) -> dict[str, Array]:
 def _model(one: Chain, dtype: str, operands: Mapping[str, Array]) -> onnx.ModelProto:
     kind = ONNX_CODES.get(dtype) or helper.np_dtype_to_tensor_dtype(dtype_of(dtype))
     calls = [line.split() for line in one.lines]
-    nodes = [helper.make_node(name, read, [made], name=made) for name, *read, made in calls]
+    nodes = [helper.make_node(op, read, [result], name=result) for op, *read, result in calls]
     value = helper.make_tensor_value_info
     inputs = [value(name, kind, array.shape) for name, array in operands.items()]
     outputs = [value(name, kind, None) for name in one.outputs]

@@ -47,10 +47,10 @@ def moved_bytes(model: onnx.ModelProto) -> tuple[int, int, float, float]:
     for node in model.graph.node:
         if node.op_type in VIEWS:
             continue
-        moved = sum(_size(types.get(name)) for name in {*node.input, *node.output})
-        total, all_bytes = total + 1, all_bytes + moved
+        node_bytes = sum(_size(types.get(name)) for name in {*node.input, *node.output})
+        total, all_bytes = total + 1, all_bytes + node_bytes
         if node.op_type in _FUSED:
-            count, part_bytes = count + 1, part_bytes + moved
+            count, part_bytes = count + 1, part_bytes + node_bytes
     return count, total, part_bytes, all_bytes
 
 

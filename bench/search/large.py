@@ -1,6 +1,6 @@
 """Graphs of large public models without weights, for `bench/search/answers.py`.
 
-    python bench/search/large.py FOLDER [NAME ...]     those of this file
+    python bench/search/large.py FOLDER [NAME ...]        models of a list
     python bench/search/large.py FOLDER --draw 20 --seed 7   others, drawn from all that mobius has
     python bench/search/answers.py FOLDER --flags FOLDER/flags.json --device h100 --devices 8 64
 
@@ -151,8 +151,8 @@ def write(name: str, model: ir.Model, folder: Path) -> str:
 
 def draw(count: int, seed: int) -> Iterator[tuple[str, ir.Model]]:
     """Yield the parts of ``count`` architectures that mobius and transformers have, by name."""
-    known = sorted(set(MODEL_MAP) & set(CONFIG_MAPPING.keys()))
-    for architecture in random.Random(seed).sample(known, count):
+    architectures = sorted(set(MODEL_MAP) & set(CONFIG_MAPPING.keys()))
+    for architecture in random.Random(seed).sample(architectures, count):
         with tempfile.TemporaryDirectory() as folder:
             try:
                 CONFIG_MAPPING[architecture]().save_pretrained(folder)
@@ -168,7 +168,8 @@ def sizes_of(model: ir.Model) -> dict[str, int]:
     """Return sizes of the symbolic dimensions of a model: a step of decoding, or 512 tokens."""
     shapes = [value.shape or () for value in model.graph.inputs]
     dims = {str(dim) for shape in shapes for dim in shape if not isinstance(dim, int)}
-    names = {name.strip() for dim in dims for name in dim.split("+")}
+    terms = {dim: [name.strip() for name in dim.split("+")] for dim in dims}
+    names = {name for summands in terms.values() for name in summands}
     decodes = any("past" in name for name in names)
 
     def size(name: str) -> int:
@@ -178,9 +179,8 @@ def sizes_of(model: ir.Model) -> dict[str, int]:
             return _DECODING["batch"]
         return 1 if decodes and name.startswith("seq") else 512
 
-    sizes = {name: size(name) for name in names}
-    sums = {dim: sum(sizes[name.strip()] for name in dim.split("+")) for dim in dims}
-    return {**sizes, **sums}
+    sums = {dim: sum(map(size, terms[dim])) for dim in dims}
+    return {**{name: size(name) for name in names}, **sums}
 
 
 def main() -> None:

@@ -268,12 +268,12 @@ class _Graph:
         return (self.depths[maker], self.parts[maker]) == (self.depths[reader], self.parts[reader])
 
 
-def _is_broadcast(shape: Sequence[int], whole: Sequence[int]) -> bool:
+def _is_broadcast(shape: Sequence[int], target: Sequence[int]) -> bool:
     """Return True if the dimensions that an array shares with a larger one are neighbours."""
-    padded = (1,) * (len(whole) - len(shape)) + tuple(shape)
+    padded = (1,) * (len(target) - len(shape)) + tuple(shape)
     shared = [dim for dim, size in enumerate(padded) if size != 1]
     between = range(shared[0], shared[-1] + 1) if shared else range(0)
-    return all(padded[dim] == whole[dim] for dim in between)
+    return all(padded[dim] == target[dim] for dim in between)
 
 
 def _piece(graph: _Graph, group: Sequence[int]) -> _Piece:

@@ -326,7 +326,7 @@ def _fused_session(
         return bytes(model.SerializeToString())
 
     _look_for_data(options, graph.parent)
-    register = lambda: _add_collectives(options)  # noqa: E731
+    register = partial(_add_collectives, options)
     return _open(str(graph), load, options, provider, register, graphs=graphs)
 
 
@@ -452,7 +452,7 @@ def _open_rank(
         _look_for_data(options, graph.parent)
         return given
 
-    register = lambda: _add_collectives(options)  # noqa: E731
+    register = partial(_add_collectives, options)
     # ONNX Runtime copies the constants.
     return _open(str(graph), load, options, provider, register, graphs=graphs, kind=kind)
 
@@ -469,9 +469,8 @@ def _changed(graph: Path, change: Change) -> Path | bytes:
 
 def _use_own_gradients(provider: Provider, model: onnx.ModelProto) -> bool:
     """Replace gradients of weights, and chains of arithmetic; return True if any is."""
-    changes = [provider.own_kernels and use_own_weight_gradients(model)]
-    changes.append(fuse_chains(model, provider.fusion))
-    return any(changes)
+    is_changed = provider.own_kernels and use_own_weight_gradients(model)
+    return fuse_chains(model, provider.fusion) or is_changed
 
 
 def _use_own_kernels(given: Path | bytes, graph: Path) -> Path | bytes:
